@@ -1,0 +1,2 @@
+default: build
+build: ; @scripts/bootstrap setup && scripts/bootstrap build default

@@ -1,0 +1,30 @@
+# LibTorch and the CUDA toolkit.
+#
+# LibTorch's own CMake package looks for a whole toolkit with CMake's deprecated FindCUDA, and changes the flags of
+# every CUDA source. All that its targets need of it is the CUDA runtime, as `torch::cudart`; where that target exists
+# the package leaves the rest alone. So it is made here, and the architectures stay ours to choose.
+set(TORCH_CUDA_ARCH_LIST "7.5" CACHE STRING "GPU architectures to compile for, as LibTorch spells them: 7.5;8.6")
+
+if(SPILLWAY_CUDA)
+  string(REPLACE "." "" CMAKE_CUDA_ARCHITECTURES "${TORCH_CUDA_ARCH_LIST}")
+  string(REGEX REPLACE "[ ,]+" ";" CMAKE_CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 knows no CUDA20.
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+endif()
+
+if(NOT TARGET torch::cudart)
+  add_library(torch::cudart INTERFACE IMPORTED)
+  if(SPILLWAY_CUDA)
+    target_link_libraries(torch::cudart INTERFACE CUDA::cudart)
+  endif()
+endif()
+
+find_package(Torch REQUIRED)
+message(STATUS "LibTorch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX}")
+
+# What a target of ours links: `torch` as the package defines it.
+add_library(spillway_torch INTERFACE)
+add_library(spillway::torch ALIAS spillway_torch)
+target_link_libraries(spillway_torch INTERFACE torch)

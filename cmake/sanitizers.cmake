@@ -1,0 +1,10 @@
+# SPILLWAY_SANITIZE applies to everything that is compiled here: a program with half of its parts instrumented
+# reports what is not there.
+if(SPILLWAY_SANITIZE)
+  list(JOIN SPILLWAY_SANITIZE "," _sanitizers)
+  add_compile_options(-fsanitize=${_sanitizers} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${_sanitizers})
+  if("undefined" IN_LIST SPILLWAY_SANITIZE)
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+endif()

@@ -1,0 +1,105 @@
+# The functions that the folders' CMakeLists.txt use.
+
+# Headers are reached as <spillway/offload/x.hpp> in the tree and when installed: in the tree through links.
+set(SPILLWAY_INCLUDE_DIR "${PROJECT_BINARY_DIR}/include")
+
+# Adds a folder that has a CMakeLists.txt.
+macro(spillway_add_folder folder)
+  if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/CMakeLists.txt")
+    add_subdirectory(${folder})
+  endif()
+endmacro()
+
+# spillway_module(offload SOURCES a.cpp HEADERS a.hpp PUBLIC lib... PRIVATE lib...)
+# A static library `spillway_offload`, alias `spillway::offload`, whose headers are <spillway/offload/...>.
+function(spillway_module name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;PUBLIC;PRIVATE")
+  _spillway_check_arguments(spillway_module)
+  _spillway_library(${name} ${name})
+endfunction()
+
+# spillway_cuda_library(offload_cuda MODULE offload SOURCES a.cu ... HEADERS a.hpp ... PUBLIC ... PRIVATE ...)
+# The part of a module that needs CUDA, in a target of its own. Nothing where SPILLWAY_CUDA is off.
+function(spillway_cuda_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "MODULE" "SOURCES;HEADERS;PUBLIC;PRIVATE")
+  _spillway_check_arguments(spillway_cuda_library)
+  if(SPILLWAY_CUDA AND NOT SPILLWAY_OFFLOAD_ONLY)
+    list(APPEND arg_PRIVATE CUDA::cudart)
+    _spillway_library(${name} ${arg_MODULE})
+  endif()
+endfunction()
+
+# spillway_test(NAME x_test SOURCES x_test.cpp LIBS lib... LABELS unit [TIMEOUT seconds] [ARGS argument...])
+# A program with GoogleTest's main, and one ctest entry for it.
+function(spillway_test)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT" "SOURCES;LIBS;LABELS;ARGS")
+  _spillway_check_arguments(spillway_test)
+  if(NOT arg_LABELS)
+    message(FATAL_ERROR "spillway_test(NAME ${arg_NAME}): give LABELS (unit, property, fault, golden, ranks, system, gpu or slow)")
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  _spillway_program(${arg_NAME})
+  target_link_libraries(${arg_NAME} PRIVATE GTest::gtest_main GTest::gmock spillway_test_support)
+  add_test(NAME ${arg_NAME} COMMAND ${arg_NAME} ${arg_ARGS})
+  set_tests_properties(${arg_NAME} PROPERTIES
+    LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${SPILLWAY_TEST_ENVIRONMENT}")
+endfunction()
+
+# spillway_bench(NAME x_bench SOURCES x_bench.cpp LIBS lib...)
+# A Google Benchmark program; a ctest entry runs the least of each benchmark, so that none rots.
+function(spillway_bench)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT" "SOURCES;LIBS")
+  _spillway_check_arguments(spillway_bench)
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  _spillway_program(${arg_NAME})
+  target_link_libraries(${arg_NAME} PRIVATE benchmark::benchmark_main)
+  if(SPILLWAY_BUILD_TESTS)
+    add_test(NAME ${arg_NAME} COMMAND ${arg_NAME} --benchmark_min_time=0)
+    set_tests_properties(${arg_NAME} PROPERTIES LABELS bench TIMEOUT ${arg_TIMEOUT})
+  endif()
+endfunction()
+
+# spillway_fuzzer(NAME x_fuzzer SOURCES x_fuzzer.cpp LIBS lib... [CORPUS folder])
+# A libFuzzer program, which `make fuzz` finds by its entry in build/fuzz/fuzzers.txt.
+function(spillway_fuzzer)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;CORPUS" "SOURCES;LIBS")
+  _spillway_check_arguments(spillway_fuzzer)
+  _spillway_program(${arg_NAME})
+  target_link_options(${arg_NAME} PRIVATE -fsanitize=fuzzer)
+  if(arg_CORPUS)
+    cmake_path(ABSOLUTE_PATH arg_CORPUS)
+  endif()
+  file(APPEND "${PROJECT_BINARY_DIR}/fuzzers.txt" "$<TARGET_FILE:${arg_NAME}>\t${arg_CORPUS}\n")
+endfunction()
+
+# --- what the functions above share ---
+
+function(_spillway_check_arguments caller)
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "${caller}: unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+endfunction()
+
+# Uses the caller's arg_*.
+function(_spillway_library name module)
+  set(target spillway_${name})
+  file(MAKE_DIRECTORY "${SPILLWAY_INCLUDE_DIR}/spillway")
+  file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${SPILLWAY_INCLUDE_DIR}/spillway/${module}" SYMBOLIC)
+  add_library(${target} STATIC ${arg_SOURCES})
+  add_library(spillway::${name} ALIAS ${target})
+  list(TRANSFORM arg_HEADERS PREPEND "${SPILLWAY_INCLUDE_DIR}/spillway/${module}/" OUTPUT_VARIABLE headers)
+  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${SPILLWAY_INCLUDE_DIR}" FILES ${headers})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} VERIFY_INTERFACE_HEADER_SETS ON)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_link_libraries(${target} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE} $<BUILD_INTERFACE:spillway_warnings>)
+  install(TARGETS ${target} EXPORT SpillwayTargets ARCHIVE FILE_SET HEADERS)
+endfunction()
+
+function(_spillway_program name)
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LIBS} spillway_warnings)
+endfunction()
