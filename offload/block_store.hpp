@@ -1,0 +1,126 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <spillway/offload/aligned_block.hpp>
+#include <spillway/offload/extent_map.hpp>
+#include <spillway/offload/storage_engine.hpp>
+#include <spillway/offload/tiers.hpp>
+
+namespace spillway::offload {
+
+/// A block of one store.
+struct BlockId {
+  std::uint32_t value = 0;
+  friend bool operator==(BlockId, BlockId) = default;
+};
+
+enum class Access : std::uint8_t {
+  kRead,       ///< Contents are read; nothing is written back.
+  kReadWrite,  ///< Contents are read, changed and written back in the background.
+  kOverwrite,  ///< Contents are not read: the client fills the block from nothing; written back.
+};
+
+class BlockStore;
+
+/// A block in host memory for as long as this lives: 64-byte aligned, exactly the block's bytes. Dropping it releases
+/// the block; one that was acquired for writing is then written back in the background. Move-only. The store outlives
+/// its leases.
+class Lease {
+ public:
+  Lease() noexcept = default;
+  Lease(Lease&& other) noexcept;
+  Lease& operator=(Lease&& other) noexcept;
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  ~Lease();
+
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+  /// True where the block has never been written: the bytes are zeros and no transfer took place.
+  [[nodiscard]] bool fresh() const noexcept { return fresh_; }
+  [[nodiscard]] explicit operator bool() const noexcept { return store_ != nullptr; }
+  /// Gives the block back now. @throws what the write-back's submission throws (a poisoned engine); the destructor
+  /// swallows that, and the next acquire throws it.
+  void release();
+  /// Gives the block back unchanged: nothing is written, and a failed update leaves the disk as it was.
+  void abandon() noexcept;
+
+ private:
+  friend class BlockStore;
+  BlockStore* store_ = nullptr;
+  BlockId id_;
+  Access access_ = Access::kRead;
+  std::span<std::byte> bytes_;
+  bool fresh_ = false;
+};
+
+struct BlockStoreOptions {
+  std::string name;                  ///< "optimizer state", "bank": names the store in errors and reports.
+  Lane lane = Lane::kState;          ///< Of its reads; write-backs use Lane::kWriteBack.
+  unsigned ring_slots = 4;           ///< Staging buffers for streamed blocks.
+  std::uint64_t slot_bytes = 0;      ///< Size of one: that of the largest streamed block.
+  std::uint64_t resident_bytes = 0;  ///< Host memory for blocks whose home is Tier::kHost.
+  std::uint64_t disk_bytes = 0;      ///< Swap space, preallocated at construction.
+  bool verify_checksums = true;      ///< Off only in tests, to show that the check is what catches damage.
+};
+
+/// Blocks of one client, some at home in host memory, the others on disk and streamed through a ring of staging
+/// buffers in an order that the client announces: reading i+1…, working on i and writing back i-1 overlap, without a
+/// thread of the store's own (the read of the next block is submitted behind the write of the buffer's former one).
+/// Every block that goes to disk has an XXH3-64 checksum over contents, identity and generation, kept in memory and
+/// checked when it comes back. One caller at a time.
+class BlockStore {
+ public:
+  /// Reserves and allocates everything: the slab of host memory (registered with the engine) and the swap space.
+  /// @throws BudgetExceeded, OutOfSpace, ConfigError.
+  BlockStore(std::shared_ptr<Tiers> tiers, BlockStoreOptions options);
+  /// Waits for transfers in flight; never throws.
+  ~BlockStore();
+  BlockStore(const BlockStore&) = delete;
+  BlockStore& operator=(const BlockStore&) = delete;
+
+  /// Adds a block of `bytes` (> 0) at home on `home`; its contents start as zeros. `label` names it in errors.
+  /// @throws BudgetExceeded if the space given at construction is used up.
+  BlockId add(std::uint64_t bytes, Tier home, std::string label);
+  /// Forgets a block and frees its space once nothing is in flight. Precondition: not leased.
+  void remove(BlockId id);
+  /// Changes where a block lives. To disk: written in the background, its host memory is free afterwards. To host:
+  /// read now. Precondition: not leased, not part of a running pass.
+  void set_home(BlockId id, Tier home);
+  [[nodiscard]] Tier home(BlockId id) const;
+
+  /// Announces the next pass: blocks in the order in which they will be acquired, each once. Reading ahead starts at
+  /// once and returns without waiting. A former pass that was not finished is given up (what was read is dropped).
+  /// Precondition: no lease of a streamed block is out.
+  void begin(std::span<const BlockId> order, Access access);
+  /// The block, in memory. Streamed blocks must be acquired in the announced order and with its access; resident ones
+  /// at any time. Blocks until the block is there (that time counts as stall). At most ring_slots - 1 leases of
+  /// streamed blocks at a time.
+  /// @throws IoError, Corruption (names store, block, generation), TimedOut.
+  [[nodiscard]] Lease acquire(BlockId id, Access access);
+  /// Waits until every write-back has ended. @throws what failed.
+  void flush();
+
+  [[nodiscard]] std::uint64_t block_bytes(BlockId id) const;
+  [[nodiscard]] const BlockStoreOptions& options() const noexcept { return options_; }
+
+ private:
+  friend class Lease;
+  struct Block;
+  struct Slot;
+  struct Pass;
+  void release(BlockId id, Access access, bool dirty);
+
+  std::shared_ptr<Tiers> tiers_;
+  BlockStoreOptions options_;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace spillway::offload
