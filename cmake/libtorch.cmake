@@ -2,7 +2,8 @@
 #
 # LibTorch's own CMake package looks for a whole toolkit with CMake's deprecated FindCUDA, and changes the flags of
 # every CUDA source. All that its targets need of it is the CUDA runtime, as `torch::cudart`; where that target exists
-# the package leaves the rest alone. So it is made here, and the architectures stay ours to choose.
+# the package leaves the rest alone. So it is made here, and the architectures stay ours to choose. `caffe2::mkl`
+# likewise: the package would put MKL folders that don't exist before LibTorch's own in every program's run path.
 set(TORCH_CUDA_ARCH_LIST "7.5" CACHE STRING "GPU architectures to compile for, as LibTorch spells them: 7.5;8.6")
 
 if(SPILLWAY_CUDA)
@@ -12,6 +13,7 @@ if(SPILLWAY_CUDA)
   find_package(CUDAToolkit REQUIRED)
   set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 knows no CUDA20.
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # One runtime in a process: LibTorch's is shared.
 endif()
 
 if(NOT TARGET torch::cudart)
@@ -20,11 +22,16 @@ if(NOT TARGET torch::cudart)
     target_link_libraries(torch::cudart INTERFACE CUDA::cudart)
   endif()
 endif()
+if(NOT TARGET caffe2::mkl)
+  add_library(caffe2::mkl INTERFACE IMPORTED)
+endif()
 
-find_package(Torch REQUIRED)
+find_package(Torch 2.6 REQUIRED)
 message(STATUS "LibTorch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX}")
 
-# What a target of ours links: `torch` as the package defines it.
+# What our targets link; installed with them, it asks for the `torch` that find_package(Spillway) has found.
 add_library(spillway_torch INTERFACE)
 add_library(spillway::torch ALIAS spillway_torch)
 target_link_libraries(spillway_torch INTERFACE torch)
+set_target_properties(spillway_torch PROPERTIES EXPORT_NAME torch)
+install(TARGETS spillway_torch EXPORT SpillwayTargets)

@@ -3,9 +3,10 @@
 # Headers are reached as <spillway/offload/x.hpp> in the tree and when installed: in the tree through links.
 set(SPILLWAY_INCLUDE_DIR "${PROJECT_BINARY_DIR}/include")
 
-# Adds a folder that has a CMakeLists.txt.
+# Adds a folder once it has a CMakeLists.txt; a later build notices that it came.
 macro(spillway_add_folder folder)
-  if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/CMakeLists.txt")
+  file(GLOB _lists CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/CMakeLists.txt")
+  if(_lists)
     add_subdirectory(${folder})
   endif()
 endmacro()
@@ -95,11 +96,13 @@ function(_spillway_library name module)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${SPILLWAY_INCLUDE_DIR}" FILES ${headers})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} VERIFY_INTERFACE_HEADER_SETS ON)
   target_compile_features(${target} PUBLIC cxx_std_20)
-  target_link_libraries(${target} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE} $<BUILD_INTERFACE:spillway_warnings>)
+  target_link_libraries(${target} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
+  spillway_warnings(${target})
   install(TARGETS ${target} EXPORT SpillwayTargets ARCHIVE FILE_SET HEADERS)
 endfunction()
 
 function(_spillway_program name)
   add_executable(${name} ${arg_SOURCES})
-  target_link_libraries(${name} PRIVATE ${arg_LIBS} spillway_warnings)
+  target_link_libraries(${name} PRIVATE ${arg_LIBS})
+  spillway_warnings(${name})
 endfunction()

@@ -1,5 +1,11 @@
 # Warnings for our own targets only, never for those who link them.
-add_library(spillway_warnings INTERFACE)
-target_compile_options(spillway_warnings INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wshadow>
-  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${SPILLWAY_WERROR}>>:-Werror>)
+set(SPILLWAY_WARNINGS -Wall -Wextra -Wconversion -Wshadow)
+if(SPILLWAY_WERROR)
+  list(APPEND SPILLWAY_WARNINGS -Werror)
+endif()
+
+function(spillway_warnings target)
+  foreach(option IN LISTS SPILLWAY_WARNINGS)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${option}>)
+  endforeach()
+endfunction()
