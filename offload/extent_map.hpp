@@ -6,8 +6,8 @@
 
 namespace spillway::offload {
 
-/// Free space in a linear range (a swap file, a slab of memory): first fit, neighbours joined. Offsets and lengths
-/// are rounded up to kPageBytes. Not thread-safe.
+/// Free space in a linear range (a swap file, a slab of memory): first fit, neighbours joined. Lengths are rounded up
+/// to kPageBytes, so that every offset is a multiple of it. Not thread-safe.
 class ExtentMap {
  public:
   explicit ExtentMap(std::uint64_t bytes = 0);
@@ -21,6 +21,9 @@ class ExtentMap {
 
   [[nodiscard]] std::uint64_t total_bytes() const noexcept { return total_bytes_; }
   [[nodiscard]] std::uint64_t free_bytes() const noexcept { return free_bytes_; }
+  /// Free space at the very end of the range: what a later grow() joins.
+  [[nodiscard]] std::uint64_t free_bytes_at_end() const noexcept;
+  [[nodiscard]] std::uint64_t longest_free_bytes() const noexcept;
 
  private:
   std::map<std::uint64_t, std::uint64_t> free_;  // offset -> length

@@ -31,6 +31,9 @@ class Tiers {
  public:
   /// @throws IoError (missing or unwritable nvme_path, forced engine that does not work).
   explicit Tiers(TiersOptions options);
+  /// The same with an engine that the caller made (a test: faulty, or in memory). Without nvme_path there is no swap
+  /// file, the space is only kept account of, and the engine is registered a descriptor of -1.
+  Tiers(TiersOptions options, std::unique_ptr<StorageEngine> engine);
   ~Tiers();
   Tiers(const Tiers&) = delete;
   Tiers& operator=(const Tiers&) = delete;
@@ -58,6 +61,8 @@ class Tiers {
   void give_back_swap(SwapSpace space) noexcept;
 
  private:
+  void grow_swap(std::uint64_t bytes, const std::string& owner);
+
   TiersOptions options_;
   Budget host_;
   Budget disk_;
