@@ -26,7 +26,10 @@ if(NOT TARGET caffe2::mkl)
   add_library(caffe2::mkl INTERFACE IMPORTED)
 endif()
 
+set(_log_level "${CMAKE_MESSAGE_LOG_LEVEL}")
+set(CMAKE_MESSAGE_LOG_LEVEL ERROR)  # It warns of static libraries that the shared ones already contain.
 find_package(Torch 2.6 REQUIRED)
+set(CMAKE_MESSAGE_LOG_LEVEL "${_log_level}")
 message(STATUS "LibTorch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX}")
 
 # What our targets link; installed with them, it asks for the `torch` that find_package(Spillway) has found.
