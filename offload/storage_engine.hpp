@@ -58,10 +58,10 @@ struct EngineOptions {
 };
 
 struct EngineInfo {
-  std::string name;           ///< "io_uring" or "threads".
-  bool fixed_buffers = false; ///< Whether registered memory is really used by the kernel.
+  std::string name;            ///< "io_uring" or "threads".
+  bool fixed_buffers = false;  ///< Whether registered memory is really used by the kernel.
   bool fixed_files = false;
-  std::string note;           ///< What could not be had and what to do about it; empty where all went well.
+  std::string note;  ///< What could not be had and what to do about it; empty where all went well.
 };
 
 /// Asynchronous transfers between memory and files. All functions are thread-safe; none throws on a completion
