@@ -7,4 +7,7 @@ if(SPILLWAY_SANITIZE)
   if("undefined" IN_LIST SPILLWAY_SANITIZE)
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
+  if(SPILLWAY_BUILD_FUZZERS)
+    add_compile_options(-fsanitize=fuzzer-no-link)  # The code under test is what has to be measured for coverage.
+  endif()
 endif()

@@ -64,17 +64,14 @@ function(spillway_bench)
   endif()
 endfunction()
 
-# spillway_fuzzer(NAME x_fuzzer SOURCES x_fuzzer.cpp LIBS lib... [CORPUS folder])
-# A libFuzzer program, which `make fuzz` finds by its entry in build/fuzz/fuzzers.txt.
+# spillway_fuzzer(NAME x_fuzzer SOURCES x_fuzzer.cpp LIBS lib...)
+# A libFuzzer program in build/fuzz/fuzzers, where `make fuzz` finds it; its seeds are in tests/fuzz/corpus/x_fuzzer.
 function(spillway_fuzzer)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;CORPUS" "SOURCES;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES;LIBS")
   _spillway_check_arguments(spillway_fuzzer)
   _spillway_program(${arg_NAME})
   target_link_options(${arg_NAME} PRIVATE -fsanitize=fuzzer)
-  if(arg_CORPUS)
-    cmake_path(ABSOLUTE_PATH arg_CORPUS)
-  endif()
-  file(APPEND "${PROJECT_BINARY_DIR}/fuzzers.txt" "$<TARGET_FILE:${arg_NAME}>\t${arg_CORPUS}\n")
+  set_target_properties(${arg_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/fuzzers")
 endfunction()
 
 # --- what the functions above share ---

