@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include <ATen/core/Tensor.h>
+
+#include <spillway/offload/block_store.hpp>
+#include <spillway/offload/tiers.hpp>
+#include <spillway/queue/bank_plan.hpp>
+#include <spillway/queue/segment_ring.hpp>
+
+namespace spillway::queue {
+
+/// The newest `capacity` keys that were enqueued, in a ring of segments over host memory and disk: the newest segments
+/// in memory as far as the budget allows, older ones on disk, from where a scan streams them ahead of use. Starts
+/// empty. Where a row lives never changes what a scan hands out. One caller at a time.
+class NegativeBank {
+ public:
+  /// Reserves everything at once: segments, ring, tile and swap space.
+  /// @param tiers  Shared with the other clients (optimizer state), which may go in any order.
+  /// @throws as place_bank; BudgetExceeded, OutOfSpace or ConfigError if the tiers do not have what the placement asks.
+  NegativeBank(std::shared_ptr<offload::Tiers> tiers, const BankOptions& options);
+  NegativeBank(const NegativeBank&) = delete;
+  NegativeBank& operator=(const NegativeBank&) = delete;
+  ~NegativeBank();
+
+  [[nodiscard]] std::int64_t capacity() const noexcept { return options_.capacity; }
+  [[nodiscard]] std::int64_t dim() const noexcept { return options_.dim; }
+  [[nodiscard]] at::ScalarType dtype() const noexcept { return options_.dtype; }
+  /// Valid rows, 0 to capacity.
+  [[nodiscard]] std::int64_t size() const noexcept { return ring_.size(); }
+  /// Where the next row goes, counted around a ring of `capacity` places: rows accepted so far modulo capacity.
+  [[nodiscard]] std::int64_t position() const noexcept { return position_; }
+  /// Rows that were not finite (as stored) and did not enter.
+  [[nodiscard]] std::uint64_t rejected_rows() const noexcept { return rejected_rows_; }
+  [[nodiscard]] const BankPlacement& placement() const noexcept { return placement_; }
+  /// Segments that live on `tier` now.
+  [[nodiscard]] std::int64_t segments_on(offload::Tier tier) const { return ring_.count_on(tier); }
+  /// What the next scan reads from disk, padding included: exact.
+  [[nodiscard]] std::uint64_t predicted_read_bytes_per_scan() const;
+
+  /// Adds the rows of `keys` in order, rounded to the bank's dtype, and lets the oldest rows go beyond the capacity: of
+  /// a batch that is larger, the newest `capacity` rows survive. A row that is not finite once rounded is dropped and
+  /// counted; the first one is reported to the tiers' log.
+  /// @param keys  [n, dim], n >= 0, any floating-point dtype, on the CPU; taken without its autograd history.
+  /// @throws ConfigError (shape, dtype or device: names wanted and got; the bank is unchanged), IoError.
+  /// Returns while demoted segments are still being written. Not to be called from a scan.
+  void enqueue(const at::Tensor& keys);
+
+  /// Starts to read the segments on disk, in the order in which the next scan wants them, and returns at once. A scan
+  /// does it by itself; called some work earlier (before the encoder runs) it hides the reads. Calling it again changes
+  /// nothing. An enqueue that moves or drops a segment before the scan gives the reads up.
+  void prefetch();
+
+  /// Receives [n, dim] contiguous rows, 64-byte aligned, valid until it returns.
+  using Visitor = std::function<void(const at::Tensor& rows)>;
+  /// Shows all valid rows from the oldest to the newest to `visit`, in tiles of kTileRows rows counted from the oldest
+  /// valid one (the last tile may be shorter), converted to `compute_dtype` (kFloat or kDouble). Shape, order and
+  /// alignment of the tiles depend on nothing but the rows. Reads each segment on disk exactly once; blocks where a
+  /// read was not hidden.
+  /// @throws IoError, Corruption, TimedOut, and what `visit` throws; the bank is unchanged. BudgetExceeded if
+  /// kDouble is asked of a bank of a smaller dtype and the tiers lack the memory for the wider tile.
+  void scan(at::ScalarType compute_dtype, const Visitor& visit);
+
+  /// Forgets all rows; what was counted as rejected stays counted.
+  void clear();
+  /// Waits until every demotion has ended. @throws IoError.
+  void flush();
+
+ private:
+  [[nodiscard]] at::Tensor accept(const at::Tensor& keys);
+  void check_keys(const at::Tensor& keys) const;
+  void execute(const SegmentRing::Step& step, const at::Tensor& rows, std::int64_t first);
+  void give_up_prefetch();
+  void make_tile(at::ScalarType dtype);
+  [[nodiscard]] at::Tensor segment_rows_view(const offload::Lease& lease, std::int64_t first, std::int64_t count) const;
+
+  std::shared_ptr<offload::Tiers> tiers_;
+  BankOptions options_;
+  BankPlacement placement_;
+  SegmentRing ring_;
+  offload::BlockStore store_;
+  std::deque<offload::BlockId> blocks_;  // One per segment of the ring.
+  offload::Reservation tile_reservation_;
+  at::Tensor tile_;
+  std::int64_t position_ = 0;
+  std::uint64_t rejected_rows_ = 0;
+  std::uint64_t segments_opened_ = 0;
+  bool announced_ = false;  // The store runs a pass over the segments that are on disk now.
+  bool scanning_ = false;
+};
+
+}  // namespace spillway::queue
+
+namespace spillway {
+using queue::BankOptions;
+using queue::NegativeBank;
+}  // namespace spillway
