@@ -1,0 +1,226 @@
+#include <spillway/optimizer/sharded_optimizer.hpp>
+
+#include <exception>
+#include <typeinfo>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Type.h>
+#include <torch/serialize/archive.h>
+
+#include <spillway/offload/error.hpp>
+#include <spillway/optimizer/state_fields.hpp>
+
+namespace spillway::optimizer {
+namespace {
+
+const StateFields& fields_of(const torch::optim::Optimizer& optimizer) {
+  const StateFields* fields = find_state_fields(optimizer);
+  if (fields == nullptr) {
+    throw ConfigError("wrap: the state of " + c10::demangle(typeid(optimizer).name()) +
+                      " is not known to Spillway; it moves that of " + known_optimizers() +
+                      ". Take one of these, or StateDevice::kNone to leave the state in place");
+  }
+  return *fields;
+}
+
+std::unique_ptr<torch::optim::Optimizer> checked(std::unique_ptr<torch::optim::Optimizer> optimizer,
+                                                 const OptimizerConfig& config) {
+  if (optimizer == nullptr) {
+    throw ConfigError("wrap: the optimizer is null");
+  }
+  if (config.state != StateDevice::kNone) {
+    fields_of(*optimizer);
+    if (config.buffer_count < 2) {
+      throw ConfigError("buffer_count is " + std::to_string(config.buffer_count) +
+                        "; reading ahead takes at least 2 staging buffers");
+    }
+  }
+  return optimizer;
+}
+
+std::shared_ptr<offload::Tiers> tiers_of(const OptimizerConfig& config) {
+  if (config.state == StateDevice::kNone) {
+    return nullptr;
+  }
+  std::shared_ptr<offload::Tiers> tiers = config.tiers;
+  if (tiers == nullptr) {
+    offload::TiersOptions options = config.tiers_options;
+    if (!config.nvme_path.empty()) {
+      options.nvme_path = config.nvme_path;
+    }
+    if (config.state == StateDevice::kCpu) {
+      options.nvme_path.clear();
+    }
+    tiers = std::make_shared<offload::Tiers>(std::move(options));
+  }
+  if (config.state == StateDevice::kNvme && !tiers->has_disk()) {
+    throw ConfigError("the optimizer state is to go to NVMe, but there is no folder for it: set nvme_path");
+  }
+  return tiers;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(std::unique_ptr<torch::optim::Optimizer> wrapped, OptimizerConfig config)
+    : torch::optim::Optimizer(std::vector<torch::optim::OptimizerParamGroup>{}, nullptr),
+      wrapped_(checked(std::move(wrapped), config)),
+      tiers_(tiers_of(config)) {
+  defaults_ = wrapped_->defaults().clone();
+  param_groups_ = std::vector<torch::optim::OptimizerParamGroup>(wrapped_->param_groups());
+  if (config.state != StateDevice::kNone) {
+    StreamedStateOptions options;
+    options.disk_allowed = config.state == StateDevice::kNvme;
+    options.host_bytes = config.host_bytes;
+    options.sub_group_numel = config.sub_group_numel;
+    options.ring_slots = config.buffer_count;
+    state_ = std::make_unique<StreamedState>(*wrapped_, fields_of(*wrapped_), tiers_, options);
+    state_->follow(param_groups_);
+  }
+}
+
+Optimizer::~Optimizer() = default;
+
+void Optimizer::refuse_if_poisoned() const {
+  if (!poison_.empty()) {
+    throw Error(
+        "the optimizer is unusable since a step failed half-way and weights may be part-updated: make model "
+        "and optimizer anew from a checkpoint. The failure was: " +
+        poison_);
+  }
+}
+
+template <typename Work>
+auto Optimizer::poison_on_failure(Work&& work) {
+  try {
+    return work();
+  } catch (const std::exception& failure) {
+    poison_ = failure.what();
+    throw;
+  } catch (...) {
+    poison_ = "an exception of unknown type";
+    throw;
+  }
+}
+
+// Groups may have been added, and options changed, through the base class, whose functions are not virtual.
+void Optimizer::follow_groups() {
+  auto& theirs = wrapped_->param_groups();
+  while (theirs.size() > param_groups_.size()) {
+    theirs.pop_back();
+  }
+  while (theirs.size() < param_groups_.size()) {
+    wrapped_->add_param_group(param_groups_[theirs.size()]);
+  }
+  for (std::size_t g = 0; g < theirs.size(); ++g) {
+    theirs[g].set_options(param_groups_[g].options().clone());
+  }
+  if (state_ != nullptr) {
+    state_->follow(param_groups_);
+  } else {
+    give_wrapped_all_parameters();
+  }
+}
+
+void Optimizer::give_wrapped_all_parameters() const {
+  auto& theirs = wrapped_->param_groups();
+  for (std::size_t g = 0; g < theirs.size(); ++g) {
+    theirs[g].params() = param_groups_[g].params();
+  }
+}
+
+at::Tensor Optimizer::step(LossClosure closure) {
+  refuse_if_poisoned();
+  if (state_ == nullptr) {
+    follow_groups();
+    return wrapped_->step(std::move(closure));
+  }
+  const at::NoGradGuard no_grad;
+  at::Tensor loss;
+  if (closure) {
+    const at::AutoGradMode enable_grad(true);
+    loss = closure();
+  }
+  follow_groups();
+  state_->check(param_groups_);
+  poison_on_failure([&] { state_->step(); });
+  return loss;
+}
+
+void Optimizer::zero_grad(bool set_to_none) {
+  torch::optim::Optimizer::zero_grad(set_to_none);
+  prefetch();
+}
+
+void Optimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) {
+  refuse_if_poisoned();
+  wrapped_->add_param_group(group);  // Refuses what LibTorch refuses, with its own view of which tensors have state.
+  try {
+    torch::optim::Optimizer::add_param_group(group);
+    try {
+      follow_groups();
+    } catch (...) {
+      param_groups_.pop_back();
+      throw;
+    }
+  } catch (...) {
+    wrapped_->param_groups().pop_back();
+    throw;
+  }
+}
+
+void Optimizer::prefetch() {
+  if (state_ != nullptr && poison_.empty()) {
+    poison_on_failure([&] { state_->prefetch(); });
+  }
+}
+
+void Optimizer::flush() {
+  if (state_ != nullptr) {
+    refuse_if_poisoned();
+    poison_on_failure([&] { state_->flush(); });
+  }
+}
+
+StepBytes Optimizer::next_step_bytes() const { return state_ == nullptr ? StepBytes{} : state_->next_step_bytes(); }
+
+StepBytes Optimizer::steady_step_bytes() const { return state_ == nullptr ? StepBytes{} : state_->steady_step_bytes(); }
+
+StatePlacement Optimizer::placement() const { return state_ == nullptr ? StatePlacement{} : state_->placement(); }
+
+void Optimizer::save(torch::serialize::OutputArchive& archive) const {
+  refuse_if_poisoned();
+  give_wrapped_all_parameters();
+  if (state_ == nullptr) {
+    wrapped_->save(archive);
+    return;
+  }
+  struct Copies {
+    StreamedState& state;
+    explicit Copies(StreamedState& from) : state(from) { state.copy_out(); }
+    ~Copies() { state.clear(); }
+  };
+  const at::NoGradGuard no_grad;
+  const Copies copies(*state_);
+  wrapped_->save(archive);
+}
+
+void Optimizer::load(torch::serialize::InputArchive& archive) {
+  refuse_if_poisoned();
+  follow_groups();
+  give_wrapped_all_parameters();
+  wrapped_->load(archive);
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    param_groups_[g].set_options(wrapped_->param_groups()[g].options().clone());
+  }
+  if (state_ != nullptr) {
+    const at::NoGradGuard no_grad;
+    poison_on_failure([&] { state_->take_over(); });
+  }
+}
+
+std::unique_ptr<Optimizer> wrap(std::unique_ptr<torch::optim::Optimizer> optimizer, OptimizerConfig config) {
+  return std::make_unique<Optimizer>(std::move(optimizer), std::move(config));
+}
+
+}  // namespace spillway::optimizer

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <torch/optim/optimizer.h>
+
+#include <spillway/offload/tiers.hpp>
+#include <spillway/optimizer/streamed_state.hpp>
+
+namespace spillway::optimizer {
+
+/// Where the optimizer state lives between steps.
+enum class StateDevice : std::uint8_t {
+  kNone,  ///< Where LibTorch puts it: beside the parameters. The wrapper passes everything through.
+  kCpu,   ///< In host memory, within its budget.
+  kNvme,  ///< As much as the budget holds in host memory, the rest in a swap file, read ahead of use.
+};
+
+struct OptimizerConfig {
+  StateDevice state = StateDevice::kNvme;
+  /// Elements of the parameters that are updated together, cut at whole tensors. 0: a size chosen from the budget.
+  std::uint64_t sub_group_numel = 0;
+  unsigned buffer_count = 4;  ///< Staging buffers of a sub-group each; at least 2.
+  /// Host memory for the state, staging buffers included. Unlimited means what the tiers' budget has left; kNvme where
+  /// that is unlimited too keeps nothing but the staging buffers in host memory.
+  std::uint64_t host_bytes = offload::kUnlimitedBytes;
+  std::string nvme_path;                  ///< Folder of the swap file; takes the place of tiers_options.nvme_path.
+  offload::TiersOptions tiers_options;    ///< What the tiers are made from where `tiers` is null.
+  std::shared_ptr<offload::Tiers> tiers;  ///< Memory and disk shared with other clients, such as a bank.
+};
+
+/// An optimizer of LibTorch whose state is kept elsewhere and streamed through each step; made by wrap(). It owns the
+/// parameter groups, so that LibTorch's schedulers, zero_grad and add_param_group work on it; their options count from
+/// the next step on. Weights are bit for bit those of the wrapped optimizer alone, wherever the state lives. Its own
+/// state() map stays empty: the state is in blocks. One caller at a time.
+class Optimizer final : public torch::optim::Optimizer {
+ public:
+  /// @see wrap.
+  Optimizer(std::unique_ptr<torch::optim::Optimizer> wrapped, OptimizerConfig config);
+  ~Optimizer() override;
+
+  /// Calls the closure once, with gradients enabled, then updates every parameter that has a gradient, sub-group by
+  /// sub-group. Blocks on reads that were not hidden; the last writes go on in the background.
+  /// @returns the closure's loss, an undefined tensor without one.
+  /// @throws ConfigError where a group's options ask for state that there is no room for (momentum or amsgrad turned
+  /// on since wrap), Error for a sparse gradient, BudgetExceeded or OutOfSpace for parameters that are new: nothing has
+  /// changed then. What I/O (IoError, Corruption, TimedOut) or LibTorch throws in the middle leaves weights
+  /// part-updated: each later step() then throws Error with that reason.
+  at::Tensor step(LossClosure closure = nullptr) override;
+
+  /// As LibTorch's, and prefetch().
+  void zero_grad(bool set_to_none = true);
+  /// As LibTorch's; room for the state of parameters that want gradients is made at once.
+  /// @throws what LibTorch throws for it; BudgetExceeded or OutOfSpace: the group is not added then.
+  void add_param_group(const torch::optim::OptimizerParamGroup& group);
+
+  /// Starts to read the state of the first sub-groups of the next step and returns at once. step() does so itself where
+  /// nobody did.
+  void prefetch();
+  /// Blocks until every write of earlier steps has reached the file. @throws IoError.
+  void flush();
+
+  /// What the next step reads and writes, if each parameter with state gets a gradient: a sub-group that was never
+  /// updated is not read.
+  [[nodiscard]] StepBytes next_step_bytes() const;
+  /// The same once every sub-group has been updated.
+  [[nodiscard]] StepBytes steady_step_bytes() const;
+  /// Zeros with StateDevice::kNone.
+  [[nodiscard]] StatePlacement placement() const;
+  /// Null with StateDevice::kNone.
+  [[nodiscard]] const std::shared_ptr<offload::Tiers>& tiers() const noexcept { return tiers_; }
+  [[nodiscard]] const torch::optim::Optimizer& wrapped() const noexcept { return *wrapped_; }
+
+  /// LibTorch's archive of the wrapped optimizer, interchangeable with that of the plain one. The state is copied to
+  /// memory meanwhile. @throws BudgetExceeded where the host budget has no room for it.
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+
+ private:
+  void follow_groups();
+  void give_wrapped_all_parameters() const;
+  void refuse_if_poisoned() const;
+  template <typename Work>
+  auto poison_on_failure(Work&& work);
+
+  std::unique_ptr<torch::optim::Optimizer> wrapped_;
+  std::shared_ptr<offload::Tiers> tiers_;  // Shared: the bank streams over the same disk and budget.
+  std::unique_ptr<StreamedState> state_;   // Null with StateDevice::kNone.
+  std::string poison_;                     // Why the optimizer is unusable; empty while it is not.
+};
+
+/// Wraps an optimizer that was already constructed, and possibly stepped: its state is taken over.
+/// @throws ConfigError for a null optimizer, one of a kind whose state is not known (LBFGS, a subclass), a buffer_count
+/// below 2, kNvme without a path; IoError for a path that is missing or not writable; BudgetExceeded, with a table,
+/// where the host budget holds not even the staging buffers; OutOfSpace where the disk does not hold the rest.
+[[nodiscard]] std::unique_ptr<Optimizer> wrap(std::unique_ptr<torch::optim::Optimizer> optimizer,
+                                              OptimizerConfig config = {});
+
+}  // namespace spillway::optimizer
+
+namespace spillway {
+using optimizer::Optimizer;
+using optimizer::OptimizerConfig;
+using optimizer::StateDevice;
+using optimizer::wrap;
+}  // namespace spillway

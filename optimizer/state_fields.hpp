@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <torch/optim/optimizer.h>
+
+namespace spillway::optimizer {
+
+/// A set of state tensors of one parameter: bit i stands for StateFields::names()[i].
+using FieldMask = std::uint32_t;
+
+/// What one kind of optimizer keeps for each parameter: the tensors that can be moved away between steps. What else a
+/// state object holds (a step count) stays in it. Stateless and thread-safe.
+class StateFields {
+ public:
+  StateFields() = default;
+  StateFields(const StateFields&) = delete;
+  StateFields& operator=(const StateFields&) = delete;
+  virtual ~StateFields() = default;
+
+  /// The optimizer's name for messages: "AdamW".
+  [[nodiscard]] virtual std::string_view optimizer() const noexcept = 0;
+  /// Names of the tensors, as LibTorch has them. Each is shaped like its parameter and of its type.
+  [[nodiscard]] virtual std::span<const std::string_view> names() const noexcept = 0;
+  /// The tensors that a step with these options reads or writes.
+  [[nodiscard]] virtual FieldMask needed(const torch::optim::OptimizerOptions& options) const = 0;
+  /// A state before the first update whose tensors, undefined here, are zeros; null where the first step makes the
+  /// tensors from the gradient.
+  [[nodiscard]] virtual std::unique_ptr<torch::optim::OptimizerParamState> make_zero_state() const = 0;
+  /// The place of tensor `field` in a state object of this kind.
+  [[nodiscard]] virtual at::Tensor& tensor(torch::optim::OptimizerParamState& state, std::size_t field) const = 0;
+};
+
+/// The description for this very class of optimizer, null if there is none: a subclass may keep more, so it is not
+/// taken for its base. The result lives for ever.
+[[nodiscard]] const StateFields* find_state_fields(const torch::optim::Optimizer& optimizer) noexcept;
+
+/// "Adam, AdamW, SGD": for messages.
+[[nodiscard]] std::string known_optimizers();
+
+}  // namespace spillway::optimizer

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <spillway/optimizer/state_fields.hpp>
+
+namespace spillway::optimizer {
+
+/// Where one state tensor of a parameter lies in its sub-group's block.
+struct FieldSlot {
+  std::size_t field = 0;              ///< Index into StateFields::names().
+  std::uint64_t offset = 0;           ///< In the block; a multiple of 64.
+  std::uint64_t bytes = 0;            ///< > 0.
+  std::vector<std::int64_t> strides;  ///< Those of LibTorch's own tensor: bits depend on the order of elements.
+};
+
+/// A parameter and its state. Tensors of no elements have no fields here: they stay with LibTorch.
+struct ParameterSlot {
+  at::Tensor parameter;
+  std::string name;       ///< "parameter 3 of group 0": for messages.
+  FieldMask planned = 0;  ///< Tensors that there is room for.
+  std::vector<FieldSlot> fields;
+};
+
+/// One use of a parameter by a group. A tied parameter has several.
+struct Member {
+  std::size_t group = 0;
+  std::size_t slot = 0;
+};
+
+/// Parameters that are updated together: their state is one block. It may span parameter groups.
+struct SubGroup {
+  std::vector<ParameterSlot> slots;
+  std::vector<Member> members;  ///< In the order of groups, and of parameters inside a group.
+  std::uint64_t bytes = 0;      ///< Of the block; 0 where no parameter has state to move.
+  std::string label;            ///< "sub-group 3": for messages.
+};
+
+/// Limits of one sub-group. A single parameter may exceed them; whole tensors only.
+struct SubGroupLimits {
+  std::uint64_t numel = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t bytes = std::numeric_limits<std::uint64_t>::max();
+};
+
+/// A slot for `parameter` with room for the `planned` tensors, shaped as LibTorch makes them (zeros like the
+/// parameter, strides kept where it is dense). `existing`, which may be null, gives those that already exist their
+/// present strides. Offsets are set by pack().
+/// @throws ConfigError for a sparse parameter, or where an existing tensor is not of the parameter's size and type.
+[[nodiscard]] ParameterSlot make_slot(const at::Tensor& parameter, std::string name, FieldMask planned,
+                                      const StateFields& fields, torch::optim::OptimizerParamState* existing);
+
+/// Cuts slots, in their order, into sub-groups within the limits. A parameter without state counts as nothing.
+/// `first_number` is the number of the first one in its label.
+[[nodiscard]] std::vector<SubGroup> pack(std::vector<ParameterSlot> slots, const SubGroupLimits& limits,
+                                         std::size_t first_number);
+
+/// A block size for a budget: a ring of `ring_slots` of them takes at most a quarter of it, and large enough for the
+/// disk to run at its full rate where the budget allows.
+[[nodiscard]] std::uint64_t default_sub_group_bytes(std::uint64_t host_bytes, unsigned ring_slots) noexcept;
+
+}  // namespace spillway::optimizer
