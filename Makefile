@@ -2,12 +2,14 @@
 BOOTSTRAP := scripts/bootstrap
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
+DEMO_OUT ?= runs/demo
+DEMO_FLAGS ?=
 export LIBTORCH
 
 .PHONY: help demo test build bench test-asan test-tsan fuzz format format-check lint install clean
 
 help:
-	@echo "make demo          set up, build, and train MoCo on MNIST-5k with state and bank on NVMe, into runs/demo"
+	@echo "make demo          set up, build, and train MoCo on MNIST-5k with state and bank on NVMe, into $(DEMO_OUT)"
 	@echo "make test          set up, build everything, and run every test"
 	@echo "make build         set up and build everything"
 	@echo "make bench         build and run the micro-benchmarks and 'spillway bench io'"
@@ -25,7 +27,7 @@ help:
 demo:
 	@$(BOOTSTRAP) setup
 	@$(BOOTSTRAP) build default spillway
-	@build/default/src/spillway train --config examples/demo.json --out runs/demo
+	@build/default/src/spillway train --config examples/demo.json --out $(DEMO_OUT) $(DEMO_FLAGS)
 
 test:
 	@$(BOOTSTRAP) setup
@@ -61,7 +63,7 @@ lint:
 
 install:
 	@$(BOOTSTRAP) build default
-	@cmake --install build/default --prefix $(PREFIX)
+	@$(BOOTSTRAP) install_to $(PREFIX)
 
 clean:
 	@rm -rf build

@@ -84,6 +84,12 @@ run_tests() {
     --output-on-failure --no-tests=error "${@:2}" </dev/null
 }
 
+install_to() {
+  local prefix=${1:?where to?}
+  build default
+  "$(cmake_program)" --install "$root/build/default" --prefix "$prefix"
+}
+
 # Runs every fuzzer for $1 seconds on its corpus in tests/fuzz/corpus; new finds stay in the build folder.
 fuzz() {
   local seconds=${1:?how many seconds?} folder="$root/build/fuzz" fuzzer name corpus count=0
