@@ -7,8 +7,11 @@ namespace spillway {
 namespace {
 
 std::string describe(const IoFailure& failure) {
-  std::string text = failure.operation + " of " + std::to_string(failure.bytes) + " bytes at offset " +
-                     std::to_string(failure.offset) + " in " + failure.path + " failed";
+  std::string text = failure.operation + " of ";
+  if (failure.bytes > 0) {
+    text += std::to_string(failure.bytes) + " bytes at offset " + std::to_string(failure.offset) + " in ";
+  }
+  text += failure.path + " failed";
   if (failure.error_number != 0) {
     text += ": ";
     text += std::strerror(failure.error_number);

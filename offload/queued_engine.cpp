@@ -193,19 +193,31 @@ void QueuedEngine::end(std::unique_lock<std::mutex>& lock, const Chunk& chunk) {
 
 void QueuedEngine::fail(std::unique_lock<std::mutex>& lock, const Chunk& chunk, std::int64_t result) {
   SPILLWAY_CHECK(lock.owns_lock(), "the queue is guarded by the engine's mutex");
-  if (!failure_) {
-    failure_ = make_transfer_failure(chunk.operation, file_of(chunk.file).label, chunk.rest_offset(),
-                                     chunk.rest().size(), result);
-    while (QueuedRequest* const queued = lanes_.front()) {
-      lanes_.remove(*queued);
-      queued->failure = failure_;
-      if (queued->in_flight == 0) {
-        close(*queued);
-      }
-    }
-  }
+  refuse_all(make_transfer_failure(chunk.operation, file_of(chunk.file).label, chunk.rest_offset(), chunk.rest().size(),
+                                   result));
   end(lock, chunk);
   report_finished(lock);
+}
+
+void QueuedEngine::poison(std::unique_lock<std::mutex>& lock, FailurePtr failure) {
+  SPILLWAY_CHECK(lock.owns_lock(), "the queue is guarded by the engine's mutex");
+  refuse_all(std::move(failure));
+  report_finished(lock);
+}
+
+// Chunks that are in flight end by themselves; the requests they belong to end with them.
+void QueuedEngine::refuse_all(FailurePtr failure) {
+  if (failure_) {
+    return;
+  }
+  failure_ = std::move(failure);
+  while (QueuedRequest* const request = lanes_.front()) {
+    lanes_.remove(*request);
+    request->failure = failure_;
+    if (request->in_flight == 0) {
+      close(*request);
+    }
+  }
 }
 
 const QueuedEngine::File& QueuedEngine::file_of(FileId id) const {

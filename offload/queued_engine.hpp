@@ -25,7 +25,7 @@ class QueuedEngine : public StorageEngine {
   [[nodiscard]] FileId register_file(int fd, std::string label) override;
   /// Forgets a file, whose descriptor may be closed then. Precondition: none of its transfers is queued or in flight.
   virtual void release_file(FileId file);
-  [[nodiscard]] Ticket submit(const IoRequest& request, std::span<const Ticket> after) override;
+  [[nodiscard]] Ticket submit(const IoRequest& request, std::span<const Ticket> after = {}) override;
   void expedite(const Ticket& ticket) override;
   void drain(std::chrono::milliseconds deadline) override;
 
@@ -57,6 +57,8 @@ class QueuedEngine : public StorageEngine {
   void end(std::unique_lock<std::mutex>& lock, const Chunk& chunk);
   /// The same for a chunk that failed for good with `result`: the engine is poisoned.
   void fail(std::unique_lock<std::mutex>& lock, const Chunk& chunk, std::int64_t result);
+  /// Fails what has not started and all that comes later. No effect if the engine is poisoned already.
+  void poison(std::unique_lock<std::mutex>& lock, FailurePtr failure);
   /// For destructors: waits however long it takes.
   void settle() noexcept;
 
@@ -72,6 +74,7 @@ class QueuedEngine : public StorageEngine {
   };
   [[nodiscard]] const File& file_of(FileId id) const;
   void dependency_ended(const RequestState* state, const FailurePtr& failure);
+  void refuse_all(FailurePtr failure);
   void close(QueuedRequest& request);
   void report_finished(std::unique_lock<std::mutex>& lock);
   [[nodiscard]] bool idle() const noexcept { return open_.empty() && finished_.empty() && !reporting_; }

@@ -1,0 +1,106 @@
+#include <spillway/offload/uring.hpp>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include <spillway/offload/check.hpp>
+
+namespace spillway::offload {
+namespace {
+
+// From what the newest kernels do best to what the oldest accept. Completions are then run by our thread when it asks
+// for them, instead of interrupting it.
+constexpr std::array<unsigned, 4> kFlagLadder = {
+    IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,  // 6.1
+    IORING_SETUP_SUBMIT_ALL | IORING_SETUP_COOP_TASKRUN,                                // 5.19
+    IORING_SETUP_SUBMIT_ALL,                                                            // 5.18
+    0};
+
+constexpr unsigned kRefusalsMax = 1000;
+
+}  // namespace
+
+int Uring::open(unsigned entries) {
+  int result = -EINVAL;
+  for (const unsigned flags : kFlagLadder) {
+    io_uring_params parameters{};
+    parameters.flags = flags;
+    result = io_uring_queue_init_params(entries, &ring_, &parameters);
+    if (result != -EINVAL) {
+      break;
+    }
+  }
+  if (result < 0) {
+    return -result;
+  }
+  open_ = true;
+  // A child that forks off must not share the ring's memory with us. Without this advice it would, harmlessly.
+  static_cast<void>(io_uring_ring_dontfork(&ring_));
+  return 0;
+}
+
+void Uring::close() noexcept {
+  if (open_) {
+    io_uring_queue_exit(&ring_);
+    open_ = false;
+  }
+}
+
+io_uring_sqe& Uring::prepare() {
+  io_uring_sqe* const submission = io_uring_get_sqe(&ring_);
+  SPILLWAY_CHECK(submission != nullptr, "more submissions are pending than the ring was opened for");
+  ++prepared_;
+  return *submission;
+}
+
+int Uring::submit_and_wait() {
+  const int result = io_uring_submit_and_wait(&ring_, 1);
+  if (result >= 0 || result == -EINTR) {
+    refusals_ = 0;
+    return 0;
+  }
+  if (result != -EAGAIN && result != -EBUSY) {
+    return -result;
+  }
+  // The kernel has no room now. Completions to be reaped make some; without any, time may.
+  if (io_uring_cq_ready(&ring_) > 0) {
+    refusals_ = 0;
+    return 0;
+  }
+  if (++refusals_ > kRefusalsMax) {
+    return -result;
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return 0;
+}
+
+void Uring::cancel_taken() noexcept {
+  io_uring_sync_cancel_reg request{};
+  request.flags = IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL;
+  request.timeout.tv_sec = -1;  // No limit.
+  request.timeout.tv_nsec = -1;
+  int result = 0;
+  do {
+    result = io_uring_register_sync_cancel(&ring_, &request);
+  } while (result == -EINTR);
+}
+
+int Uring::make_file_table(unsigned slots) noexcept { return -io_uring_register_files_sparse(&ring_, slots); }
+
+int Uring::make_buffer_table(unsigned slots) noexcept { return -io_uring_register_buffers_sparse(&ring_, slots); }
+
+int Uring::set_file(unsigned slot, int fd) noexcept {
+  const int result = io_uring_register_files_update(&ring_, slot, &fd, 1);
+  return result == 1 ? 0 : (result < 0 ? -result : EIO);
+}
+
+int Uring::set_buffer(unsigned slot, std::span<std::byte> memory) noexcept {
+  const iovec piece{memory.data(), memory.size()};
+  const __u64 tag = 0;
+  const int result = io_uring_register_buffers_update_tag(&ring_, slot, &piece, &tag, 1);
+  return result == 1 ? 0 : (result < 0 ? -result : EIO);
+}
+
+}  // namespace spillway::offload
