@@ -2,15 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
-#include <spillway/offload/aligned_block.hpp>
-#include <spillway/offload/extent_map.hpp>
-#include <spillway/offload/storage_engine.hpp>
+#include <spillway/offload/tier.hpp>
 #include <spillway/offload/tiers.hpp>
 
 namespace spillway::offload {
@@ -108,17 +104,12 @@ class BlockStore {
   void flush();
 
   [[nodiscard]] std::uint64_t block_bytes(BlockId id) const;
-  [[nodiscard]] const BlockStoreOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const BlockStoreOptions& options() const noexcept;
 
  private:
   friend class Lease;
-  struct Block;
-  struct Slot;
-  struct Pass;
   void release(BlockId id, Access access, bool dirty);
 
-  std::shared_ptr<Tiers> tiers_;
-  BlockStoreOptions options_;
   struct State;
   std::unique_ptr<State> state_;
 };
