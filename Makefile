@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 DEMO_OUT ?= runs/demo
 DEMO_FLAGS ?=
-export LIBTORCH
+export LIBTORCH TORCH_CUDA_ARCH_LIST SPILLWAY_CACHE
 
 .PHONY: help demo test build bench test-asan test-tsan fuzz format format-check lint install clean
 

@@ -29,7 +29,8 @@ collect_arguments() {
       toolkit=$(cuda_folder)
       arguments+=("-DTorch_DIR=$(libtorch_folder)/share/cmake/Torch")
       if [ -n "$toolkit" ]; then
-        arguments+=("-DSPILLWAY_CUDA=ON" "-DCMAKE_CUDA_COMPILER=$toolkit/bin/nvcc" "-DCUDAToolkit_ROOT=$toolkit")
+        arguments+=("-DSPILLWAY_CUDA=ON" "-DCMAKE_CUDA_COMPILER=$toolkit/bin/nvcc" "-DCUDAToolkit_ROOT=$toolkit"
+          "-DTORCH_CUDA_ARCH_LIST=${TORCH_CUDA_ARCH_LIST:-7.5}")
       else
         arguments+=("-DSPILLWAY_CUDA=OFF")
       fi

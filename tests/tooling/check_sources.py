@@ -124,6 +124,17 @@ def no_loose_ends(path: str, text: str) -> Iterator[Breach]:
     yield from _matches(path, text, r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b(?!\(#\d+\)).*", "a loose end: {}")
 
 
+def quoted_code(root: Path, path: str, text: str) -> Iterator[Breach]:
+    """A code block below `<!-- from some/file -->` has to stand in that file, line by line; indentation may differ."""
+    for quote in re.finditer(r"<!-- from (\S+) -->\n```\w*\n(.*?)```", text, re.DOTALL):
+        line = text.count("\n", 0, quote.start()) + 1
+        source = root / quote.group(1)
+        wanted = [part.strip() for part in quote.group(2).splitlines()]
+        have = [part.strip() for part in source.read_text().splitlines()] if source.is_file() else []
+        if not any(have[at : at + len(wanted)] == wanted for at in range(len(have))):
+            yield Breach(path, line, f"this code does not stand in {quote.group(1)}")
+
+
 CHECKS: tuple[Check, ...] = (file_length, function_length, headers, no_libtorch_in_offload, layering, threads,
                              tests_wait_for_events, nothing_of_a_machine, no_loose_ends)
 
@@ -145,6 +156,7 @@ def check_tree(root: Path) -> list[Breach]:
         name = path.relative_to(root).as_posix()
         for check in CHECKS:
             breaches.extend(check(name, text))
+        breaches.extend(quoted_code(root, name, text))
     return breaches
 
 

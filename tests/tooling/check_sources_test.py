@@ -94,6 +94,13 @@ class Rules(unittest.TestCase):
         self.assert_clean(docs__a_dot_md="see docs/work/x, $TMPDIR/tmp/x and ../root/x\n")
         self.assert_found("registry", scripts__bootstrap="pip --index-url https://py" + "pi.org/simple\n")
 
+    def test_quoted_code_stands_where_it_says(self):
+        example = "int main() {\n  f();\n  g();\n}\n"
+        quote = "<!-- from examples/a.cpp -->\n```cpp\n{}```\n".format
+        self.assert_clean(examples__a_dot_cpp=example, README_dot_md=quote("f();\ng();\n"))
+        self.assert_found("does not stand", examples__a_dot_cpp=example, README_dot_md=quote("f();\nh();\n"))
+        self.assert_found("does not stand", README_dot_md=quote("f();\n"))
+
     def test_no_loose_ends(self):
         self.assert_found("loose end", docs__a_dot_md="TO" + "DO: finish\n")
         self.assert_clean(docs__a_dot_md="TO" + "DO(#12): finish\n")
