@@ -2,6 +2,7 @@
 #include <sstream>
 
 #include <spillway/offload/error.hpp>
+#include <spillway/offload/format_bytes.hpp>
 #include <spillway/offload/tier.hpp>
 #include <spillway/queue/bank_plan.hpp>
 
@@ -11,40 +12,47 @@ using offload::Tier;
 
 namespace {
 
+// Far beyond any machine, and far from overflow when the bytes of segments, ring and tile are added up.
+constexpr std::int64_t kRowsMax = std::int64_t{1} << 36;
+constexpr std::int64_t kDimMax = std::int64_t{1} << 16;
+constexpr std::int64_t kRingSlotsMax = 64;
+
 void check_options(const BankOptions& options) {
-  const auto refuse = [&](const char* what, auto got, const char* wanted) {
+  const auto check = [&](const char* what, std::int64_t got, std::int64_t least, std::int64_t most) {
+    if (got >= least && got <= most) return;
     std::ostringstream message;
-    message << options.name << ": " << what << " is " << got << ", wanted " << wanted;
+    message << options.name << ": " << what << " is " << got << ", wanted " << least << " to " << most;
     throw ConfigError(message.str());
   };
-  if (options.capacity < 1) refuse("capacity", options.capacity, "at least 1 row");
-  if (options.dim < 1) refuse("dim", options.dim, "at least 1 element");
-  if (options.segment_rows < 1) refuse("segment_rows", options.segment_rows, "at least 1 row");
-  if (options.ring_slots < 2) refuse("ring_slots", options.ring_slots, "at least 2 staging buffers");
+  check("capacity", options.capacity, 1, kRowsMax);
+  check("dim", options.dim, 1, kDimMax);
+  check("segment_rows", options.segment_rows, 1, kRowsMax);
+  check("ring_slots", options.ring_slots, 2, kRingSlotsMax);
   switch (options.dtype) {
     case at::kHalf:
     case at::kBFloat16:
     case at::kFloat:
     case at::kDouble:
-      break;
+      return;
     default:
-      refuse("dtype", c10::toString(options.dtype), "float16, bfloat16, float32 or float64");
+      throw ConfigError(options.name + ": dtype is " + c10::toString(options.dtype) +
+                        ", wanted Half, BFloat16, Float or Double");
   }
 }
 
-[[noreturn]] void refuse_budget(const BankOptions& options, const BankPlacement& full, std::uint64_t ring_bytes) {
-  const std::uint64_t least = full.tile_bytes + ring_bytes + full.segment_bytes;
+[[noreturn]] void refuse_budget(const BankOptions& options, const BankPlacement& all, std::uint64_t least_bytes) {
+  using offload::format_bytes;
   std::ostringstream message;
-  message << options.name << ": host memory of " << options.host_bytes << " bytes is too small for " << options.capacity
-          << " rows of " << options.dim << " " << c10::toString(options.dtype) << ":\n  all " << full.segments_max
-          << " segments of " << full.segment_bytes << " bytes and a tile of " << full.tile_bytes << " need "
-          << full.host_bytes() << " bytes";
+  message << options.name << ": " << format_bytes(options.host_bytes) << " of host memory do not hold "
+          << options.capacity << " rows of " << options.dim << " " << c10::toString(options.dtype) << ": all "
+          << all.segments_max << " segments of " << format_bytes(all.segment_bytes) << " and a tile need "
+          << format_bytes(all.host_bytes());
   if (options.disk_allowed) {
-    message << "\n  with the rest on disk, " << options.ring_slots
-            << " staging buffers, one segment and the tile need at least " << least
-            << " bytes: raise the bank's host memory or lower segment_rows (" << options.segment_rows << ")";
+    message << ", and with the rest on disk " << options.ring_slots
+            << " staging buffers, one segment and the tile need at least " << format_bytes(least_bytes)
+            << ": give the bank more host memory or lower segment_rows (" << options.segment_rows << ")";
   } else {
-    message << "\n  raise the bank's host memory, or let it spill to disk (offload_bank: nvme)";
+    message << ": give the bank more host memory or let it spill to disk";
   }
   throw BudgetExceeded(message.str());
 }
@@ -66,9 +74,8 @@ BankPlacement place_bank(const BankOptions& options) {
   if (placement.host_bytes() <= options.host_bytes) return placement;
 
   const std::uint64_t ring_bytes = options.ring_slots * placement.segment_bytes;
-  if (!options.disk_allowed || placement.tile_bytes + ring_bytes + placement.segment_bytes > options.host_bytes) {
-    refuse_budget(options, placement, ring_bytes);
-  }
+  const std::uint64_t least_bytes = placement.tile_bytes + ring_bytes + placement.segment_bytes;
+  if (!options.disk_allowed || least_bytes > options.host_bytes) refuse_budget(options, placement, least_bytes);
   placement.ring_bytes = ring_bytes;
   placement.resident_segments = std::min(
       placement.segments_max,
@@ -79,17 +86,16 @@ BankPlacement place_bank(const BankOptions& options) {
   return placement;
 }
 
-BankForecast::BankForecast(const BankOptions& options) : capacity_(options.capacity), segment_bytes_(0), ring_({}) {
-  const BankPlacement placement = place_bank(options);
-  segment_bytes_ = placement.segment_bytes;
-  ring_ = SegmentRing({options.capacity, options.segment_rows, placement.resident_segments});
-}
+BankForecast::BankForecast(const BankOptions& options)
+    : capacity_(options.capacity),
+      placement_(place_bank(options)),
+      ring_({options.capacity, options.segment_rows, placement_.resident_segments}) {}
 
 BankTraffic BankForecast::enqueue(std::int64_t rows) {
   BankTraffic traffic;
   std::int64_t pending = std::min(rows, capacity_);
   for (auto step = ring_.next(pending); step.action != SegmentRing::Action::kDone; step = ring_.next(pending)) {
-    if (step.action == SegmentRing::Action::kDemote) traffic.written_bytes += segment_bytes_;
+    if (step.action == SegmentRing::Action::kDemote) traffic.written_bytes += placement_.segment_bytes;
     if (step.action == SegmentRing::Action::kFill) pending -= step.rows;
     ring_.apply(step);
   }
@@ -97,7 +103,7 @@ BankTraffic BankForecast::enqueue(std::int64_t rows) {
 }
 
 BankTraffic BankForecast::scan() const {
-  return {static_cast<std::uint64_t>(ring_.count_on(Tier::kDisk)) * segment_bytes_, 0};
+  return {static_cast<std::uint64_t>(ring_.count_on(Tier::kDisk)) * placement_.segment_bytes, 0};
 }
 
 BankTraffic predict_bank_traffic(const BankOptions& options, std::span<const BankOperation> operations) {

@@ -21,7 +21,7 @@ struct BankOptions {
   std::int64_t segment_rows = 4'096;        ///< Rows that move between the tiers together.
   std::uint64_t host_bytes = 64ULL << 20U;  ///< Host memory for all of the bank: segments, ring and tile.
   bool disk_allowed = false;                ///< Whether segments that do not fit in host memory may go to disk.
-  unsigned ring_slots = 4;                  ///< Staging buffers for segments that come from disk; at least 2.
+  unsigned ring_slots = 4;                  ///< Staging buffers for segments that come from disk; 2 to 64.
   std::string name = "bank";                ///< Names the bank in errors and reports.
 };
 
@@ -71,7 +71,7 @@ class BankForecast {
 
  private:
   std::int64_t capacity_;
-  std::uint64_t segment_bytes_;
+  BankPlacement placement_;
   SegmentRing ring_;
 };
 

@@ -13,6 +13,12 @@ std::int64_t ceil_div(std::int64_t dividend, std::int64_t divisor) { return (div
 
 }  // namespace
 
+SegmentRing::SegmentRing(const RingShape& shape) : shape_(shape) {
+  const std::int64_t all = segments_max(shape.capacity, shape.segment_rows);
+  // Where host memory has room for all, nothing spills; otherwise one place is kept for the open segment.
+  sealed_in_host_max_ = shape.resident_segments >= all ? all : shape.resident_segments - 1;
+}
+
 SegmentRing::Step SegmentRing::next(std::int64_t pending) const {
   SPILLWAY_CHECK(pending >= 0 && pending <= shape_.capacity, "more rows pending than the ring can hold");
   // Everything that has to leave goes first, so that no segment is written to disk just to be dropped.
@@ -26,9 +32,8 @@ SegmentRing::Step SegmentRing::next(std::int64_t pending) const {
     ++sealed_in_host;
     oldest_in_host = i;
   }
-  // One place is kept for the open segment. Demoting as soon as a segment is full, not when the next row comes, gives
-  // the write the time until then.
-  if (sealed_in_host > shape_.resident_segments - 1) return {Action::kDemote, oldest_in_host};
+  // Demoting as soon as a segment is full, not when the next row comes, gives the write the time until then.
+  if (sealed_in_host > sealed_in_host_max_) return {Action::kDemote, oldest_in_host};
 
   if (pending == 0) return {};
   if (room_in_open() == 0) return {Action::kOpen, segments_.size()};
@@ -82,9 +87,9 @@ std::int64_t SegmentRing::segments_max(std::int64_t capacity, std::int64_t segme
 }
 
 std::int64_t SegmentRing::disk_segments_max(const RingShape& shape) {
+  if (shape.resident_segments >= segments_max(shape.capacity, shape.segment_rows)) return 0;
   // A segment is demoted when all are sealed: capacity/segment_rows of them, rounded up, less those that stay.
-  const std::int64_t sealed_max = ceil_div(shape.capacity, shape.segment_rows);
-  return std::max<std::int64_t>(0, sealed_max - (shape.resident_segments - 1));
+  return ceil_div(shape.capacity, shape.segment_rows) - (shape.resident_segments - 1);
 }
 
 }  // namespace spillway::queue

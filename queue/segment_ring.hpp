@@ -44,7 +44,7 @@ class SegmentRing {
     std::int64_t rows = 0;
   };
 
-  explicit SegmentRing(const RingShape& shape) : shape_(shape) {}
+  explicit SegmentRing(const RingShape& shape);
 
   /// What to do next where `pending` more rows (0 to capacity) wait to enter.
   [[nodiscard]] Step next(std::int64_t pending) const;
@@ -69,6 +69,7 @@ class SegmentRing {
   [[nodiscard]] std::int64_t room_in_open() const;
 
   RingShape shape_;
+  std::int64_t sealed_in_host_max_ = 0;
   std::deque<Segment> segments_;
   std::int64_t size_ = 0;
   std::int64_t trimmed_ = 0;
