@@ -60,27 +60,30 @@ std::string open_advice(int error) {
 // A file that has a name for an instant. The name is new and no link is followed, so that nobody can slip in a file of
 // theirs.
 UniqueFd open_and_unlink(const std::string& folder) {
-  for (;;) {
-    std::uint64_t salt = 0;
-    if (::getrandom(&salt, sizeof salt, 0) != static_cast<ssize_t>(sizeof salt)) {
-      salt = static_cast<std::uint64_t>(::getpid());
-    }
+  constexpr std::uint64_t kAttempts = 100;
+  std::uint64_t salt = 0;
+  if (::getrandom(&salt, sizeof salt, 0) != static_cast<ssize_t>(sizeof salt)) {
+    salt = static_cast<std::uint64_t>(::getpid());
+  }
+  int error = 0;
+  for (std::uint64_t attempt = 0; attempt < kAttempts; ++attempt) {
     std::array<char, 40> name{};
-    std::snprintf(name.data(), name.size(), "/.spillway-swap-%016llx", static_cast<unsigned long long>(salt));
+    std::snprintf(name.data(), name.size(), "/.spillway-swap-%016llx", static_cast<unsigned long long>(salt + attempt));
     const std::string path = folder + name.data();
     UniqueFd fd = UniqueFd::adopt(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!fd) {
-      const int error = errno;
+      error = errno;
       if (error == EEXIST) {
         continue;
       }
-      throw_unusable(folder, error, open_advice(error));
+      break;
     }
     if (::unlink(path.c_str()) != 0) {
       throw_unusable(folder, errno, "the swap file could not be unlinked; remove " + path);
     }
     return fd;
   }
+  throw_unusable(folder, error, open_advice(error));
 }
 
 UniqueFd open_nameless(const std::string& folder, const LogSink& log) {

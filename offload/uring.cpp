@@ -1,5 +1,9 @@
 #include <spillway/offload/uring.hpp>
 
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -19,6 +23,7 @@ constexpr std::array<unsigned, 4> kFlagLadder = {
     0};
 
 constexpr unsigned kRefusalsMax = 1000;
+constexpr int kAbandonDeadlineMs = 60'000;
 
 }  // namespace
 
@@ -48,10 +53,22 @@ void Uring::close() noexcept {
   }
 }
 
+bool Uring::abandon() noexcept {
+  close();
+  if (!ended_) {
+    return false;
+  }
+  pollfd ended{.fd = ended_.get(), .events = POLLIN, .revents = 0};
+  int result = 0;
+  do {
+    result = ::poll(&ended, 1, kAbandonDeadlineMs);
+  } while (result < 0 && errno == EINTR);
+  return result == 1 && (ended.revents & POLLHUP) != 0;
+}
+
 io_uring_sqe& Uring::prepare() {
   io_uring_sqe* const submission = io_uring_get_sqe(&ring_);
   SPILLWAY_CHECK(submission != nullptr, "more submissions are pending than the ring was opened for");
-  ++prepared_;
   return *submission;
 }
 
@@ -76,18 +93,18 @@ int Uring::submit_and_wait() {
   return 0;
 }
 
-void Uring::cancel_taken() noexcept {
-  io_uring_sync_cancel_reg request{};
-  request.flags = IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL;
-  request.timeout.tv_sec = -1;  // No limit.
-  request.timeout.tv_nsec = -1;
-  int result = 0;
-  do {
-    result = io_uring_register_sync_cancel(&ring_, &request);
-  } while (result == -EINTR);
+int Uring::make_file_table(unsigned slots) noexcept {
+  const int result = io_uring_register_files_sparse(&ring_, slots + 1);
+  std::array<int, 2> ends{};
+  if (result == 0 && ::pipe2(ends.data(), O_CLOEXEC) == 0) {
+    ended_ = UniqueFd::adopt(ends[0]);
+    const UniqueFd held_by_ring = UniqueFd::adopt(ends[1]);
+    if (set_file(slots, held_by_ring.get()) != 0) {
+      ended_ = UniqueFd();
+    }
+  }
+  return -result;
 }
-
-int Uring::make_file_table(unsigned slots) noexcept { return -io_uring_register_files_sparse(&ring_, slots); }
 
 int Uring::make_buffer_table(unsigned slots) noexcept { return -io_uring_register_buffers_sparse(&ring_, slots); }
 

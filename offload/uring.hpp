@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include <spillway/offload/unique_fd.hpp>
+
 namespace spillway::offload {
 
 /// Owns one io_uring instance, used by the thread that opened it and by no other: the kernel serves such a ring best.
@@ -19,21 +21,19 @@ class Uring {
 
   /// @param entries  submissions that may be pending at once.
   [[nodiscard]] int open(unsigned entries);
-  /// Precondition: the kernel holds no memory of ours any more.
+  /// Precondition: nothing is in flight.
   void close() noexcept;
+  /// For a ring that can't be entered any more while transfers are in flight: closes it and blocks until the kernel has
+  /// ended them all. False if that can't be known, for want of a file table or because it took too long.
+  [[nodiscard]] bool abandon() noexcept;
 
   /// An empty submission to fill in; it goes to the kernel with the next submit_and_wait(). Precondition: there are
-  /// no more pending than given to open(). Submissions are numbered from 0 on in the order of these calls.
+  /// no more pending than given to open().
   [[nodiscard]] io_uring_sqe& prepare();
-  [[nodiscard]] std::uint64_t prepared() const noexcept { return prepared_; }
-  /// How many of them the kernel has taken.
-  [[nodiscard]] std::uint64_t taken() const noexcept { return prepared_ - io_uring_sq_ready(&ring_); }
 
   /// Hands over what is prepared and blocks until there is a completion, or until interrupted. An error means that the
   /// ring is of no use any more.
   [[nodiscard]] int submit_and_wait();
-  /// Waits until the kernel has ended all it has taken, without the system call that submit_and_wait() uses.
-  void cancel_taken() noexcept;
 
   /// Calls `handle(user_data, result)` for each completion that has arrived.
   template <typename Handle>
@@ -58,8 +58,8 @@ class Uring {
  private:
   io_uring ring_{};
   bool open_ = false;
-  std::uint64_t prepared_ = 0;
   unsigned refusals_ = 0;  // In a row, without a completion in between.
+  UniqueFd ended_;         // The end of a pipe whose other end the ring alone holds: it closes when the ring is gone.
 };
 
 }  // namespace spillway::offload

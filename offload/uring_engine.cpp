@@ -71,7 +71,6 @@ class UringEngine final : public QueuedEngine {
   enum class State : std::uint8_t { kStarting, kRunning, kEnded };
   struct Slot {
     Chunk chunk;
-    std::uint64_t submission = 0;
     bool busy = false;
   };
   struct Command {
@@ -280,7 +279,6 @@ void UringEngine::prepare(unsigned index) {
   const bool read = chunk.operation == IoRequest::Operation::kRead;
   const bool fixed_file = chunk.file.value < fixed_files_.size() && fixed_files_[chunk.file.value];
   const int fd = fixed_file ? static_cast<int>(chunk.file.value) : chunk.fd;
-  slot.submission = ring_.prepared();
   slot.busy = true;
   io_uring_sqe& submission = ring_.prepare();
   if (const auto buffer = memory_.slot_of(rest)) {
@@ -326,19 +324,16 @@ void UringEngine::end_slot(unsigned index, TransferStep step, std::int64_t resul
   }
 }
 
-// The ring can't be entered any more. What never reached the kernel ends at once; what did may still be written to or
-// read from, so it has to end before anybody is told.
+// The ring can't be entered any more. The kernel may still read from and write to the memory of what is in flight, so
+// all of that has to end before anybody is told. How it ended stays unknown.
 void UringEngine::give_up(int error) {
-  const std::uint64_t taken = ring_.taken();
   {
     std::unique_lock lock(mutex_);
     poison(lock, setup_failure("io_uring_enter", error));
   }
-  ring_.cancel_taken();
-  ring_.reap([this](std::uint64_t user_data, std::int32_t result) { completed(user_data, result); });
+  SPILLWAY_CHECK(ring_.abandon(), "the kernel keeps memory of a ring that it does not serve");
   for (unsigned index = 0; index < slots_.size(); ++index) {
     if (slots_[index].busy) {
-      SPILLWAY_CHECK(slots_[index].submission >= taken, "the kernel keeps buffers of a ring that it does not serve");
       end_slot(index, TransferStep::kFailed, -error);
     }
   }
