@@ -1,0 +1,184 @@
+#include <spillway/app/config/config_keys.hpp>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+namespace spillway::app {
+namespace {
+
+using Names = std::span<const std::string_view>;
+
+// In the order of the enumerators.
+constexpr std::array<std::string_view, 1> kMethods = {"moco"};
+constexpr std::array<std::string_view, 3> kOptimizers = {"Adam", "AdamW", "SGD"};
+constexpr std::array<std::string_view, 3> kDevices = {"none", "cpu", "nvme"};
+constexpr std::array<std::string_view, 3> kEngines = {"auto", "io_uring", "threads"};
+constexpr std::array<std::string_view, 4> kDtypes = {"fp16", "bf16", "fp32", "fp64"};
+constexpr std::array<std::string_view, 2> kEncoders = {"mlp", "small_cnn"};
+
+constexpr IntegerRange kCount{.min = 1};
+constexpr IntegerRange kPositive32{.min = 1, .max = 0x7FFFFFFF};
+constexpr NumberRange kShare{.min = 0.0, .max = 1.0};
+constexpr NumberRange kBelowOne{.min = 0.0, .max = 1.0, .open_max = true};
+constexpr NumberRange kInsideUnit{.min = 0.0, .max = 1.0, .open_min = true, .open_max = true};
+constexpr NumberRange kAboveZero{.min = 0.0, .open_min = true};
+constexpr NumberRange kDegrees{.min = 0.0, .max = 180.0};
+constexpr NumberRange kShearDegrees{.min = 0.0, .max = 80.0};
+constexpr NumberRange kScale{.min = 0.01, .max = 100.0};
+
+template <typename Enum>
+void choose(BlockVisitor& visitor, std::string_view key, Enum& value, Names names) {
+  auto index = static_cast<std::size_t>(value);
+  visitor.choice(key, index, names);
+  value = static_cast<Enum>(index);
+}
+
+void visit_optimizer_params(BlockVisitor& visitor, OptimizerConfig& config) {
+  visitor.number("lr", config.lr, {});
+  visitor.number("weight_decay", config.weight_decay, {});
+  if (config.kind == OptimizerKind::kSgd) {
+    visitor.number("momentum", config.momentum, {});
+    visitor.number("dampening", config.dampening, kShare);
+    visitor.boolean("nesterov", config.nesterov);
+    return;
+  }
+  visitor.numbers("betas", config.betas, kBelowOne);
+  visitor.number("eps", config.eps, {});
+  visitor.boolean("amsgrad", config.amsgrad);
+  visitor.boolean("torch_adam", config.torch_adam);
+  if (config.kind == OptimizerKind::kAdam) {
+    visitor.boolean("adam_w_mode", config.adam_w_mode);
+  }
+}
+
+void visit_optimizer(BlockVisitor& visitor, OptimizerConfig& config) {
+  choose(visitor, "type", config.kind, kOptimizers);
+  visitor.block("params", BlockOwner::kDeepSpeed, [&](BlockVisitor& inner) { visit_optimizer_params(inner, config); });
+}
+
+void visit_zero(BlockVisitor& visitor, ZeroConfig& config) {
+  visitor.integer("stage", config.stage, {.max = 3});
+  visitor.integer("sub_group_size", config.sub_group_size, kCount);
+  visitor.block("offload_optimizer", BlockOwner::kDeepSpeed, [&](BlockVisitor& inner) {
+    OffloadOptimizerConfig& offload = config.offload_optimizer;
+    choose(inner, "device", offload.device, kDevices);
+    inner.integer("buffer_count", offload.buffer_count, {.min = 2, .max = 64});
+    inner.boolean("pin_memory", offload.pin_memory);
+    inner.number("ratio", offload.ratio, kShare);
+  });
+}
+
+void visit_aio(BlockVisitor& visitor, AioConfig& config) {
+  visitor.integer("block_size", config.block_size, {.min = 4096, .max = 1U << 30U});
+  visitor.integer("queue_depth", config.queue_depth, {.min = 1, .max = 4096});
+  choose(visitor, "engine", config.engine, kEngines);
+}
+
+void visit_contrastive(BlockVisitor& visitor, ContrastiveConfig& config) {
+  visitor.number("temperature", config.temperature, kAboveZero);
+  visitor.integer("queue_size", config.queue_size, kCount);
+  visitor.number("momentum", config.momentum, kShare);
+  visitor.integer("projection_hidden_dim", config.projection_hidden_dim, kPositive32);
+  visitor.integer("projection_dim", config.projection_dim, kPositive32);
+  visitor.integer("batch_norm_groups", config.batch_norm_groups, kPositive32);
+  visitor.block("bank", BlockOwner::kOurs, [&](BlockVisitor& inner) {
+    choose(inner, "dtype", config.bank.dtype, kDtypes);
+    inner.integer("segment_rows", config.bank.segment_rows, kPositive32);
+    choose(inner, "device", config.bank.device, kDevices);
+    inner.integer("host_bytes", config.bank.host_bytes, {});
+  });
+}
+
+void visit_augment(BlockVisitor& visitor, AugmentConfig& config) {
+  visitor.boolean("enabled", config.enabled);
+  visitor.number("rotation_degrees", config.rotation_degrees, kDegrees);
+  visitor.number("translate", config.translate, kShare);
+  visitor.number("scale_min", config.scale_min, kScale);
+  visitor.number("scale_max", config.scale_max, kScale);
+  visitor.number("shear_degrees", config.shear_degrees, kShearDegrees);
+  visitor.number("contrast", config.contrast, kShare);
+  visitor.number("brightness", config.brightness, kShare);
+  visitor.number("noise", config.noise, kShare);
+}
+
+void visit_data(BlockVisitor& visitor, DataConfig& config) {
+  visitor.text("source", config.source);
+  visitor.number("train_fraction", config.train_fraction, kInsideUnit);
+  visitor.block("augment", BlockOwner::kOurs, [&](BlockVisitor& inner) { visit_augment(inner, config.augment); });
+  visitor.block("synthetic", BlockOwner::kOurs, [&](BlockVisitor& inner) {
+    inner.integer("images", config.synthetic.images, {.min = 2, .max = 10'000'000});
+    inner.integer("classes", config.synthetic.classes, {.min = 1, .max = 1000});
+    inner.integer("side", config.synthetic.side, {.min = 2, .max = 4096});
+  });
+}
+
+void visit_encoder(BlockVisitor& visitor, EncoderConfig& config) {
+  choose(visitor, "name", config.kind, kEncoders);
+  visitor.integers("channels", config.channels, {.min = 1, .max = 65536});
+  visitor.integers("hidden", config.hidden, {.min = 1, .max = 1U << 20U});
+}
+
+void visit_offload(BlockVisitor& visitor, OffloadConfig& config) {
+  visitor.integer("host_bytes", config.host_bytes, kCount);
+  visitor.integer("disk_bytes", config.disk_bytes, {});
+  // One text, folders parted by commas, as the flag and DeepSpeed's key have it.
+  std::string joined;
+  for (const std::string& path : config.nvme_paths) {
+    joined += (joined.empty() ? "" : ",") + path;
+  }
+  visitor.text("nvme_path", joined);
+  config.nvme_paths.clear();
+  for (std::size_t first = 0; first < joined.size();) {
+    const std::size_t comma = std::min(joined.find(',', first), joined.size());
+    if (comma > first) {
+      config.nvme_paths.push_back(joined.substr(first, comma - first));
+    }
+    first = comma + 1;
+  }
+}
+
+void visit_evaluation(BlockVisitor& visitor, EvaluationConfig& config) {
+  visitor.integer("labels_per_class", config.labels_per_class, {.min = 1, .max = 10'000});
+  visitor.integer("draws", config.draws, {.min = 1, .max = 1000});
+  visitor.number("l2", config.l2, kAboveZero);
+}
+
+void visit_run(BlockVisitor& visitor, Config& config) {
+  choose(visitor, "method", config.method, kMethods);
+  visitor.integer("seed", config.seed, {});
+  visitor.integer("epochs", config.epochs, {.max = kPositive32.max});
+  visitor.integer("steps", config.steps, {});
+  visitor.text("out", config.out);
+  visitor.boolean("deterministic", config.deterministic);
+  visitor.integer("train_batch_size", config.train_batch_size, kPositive32);
+  visitor.integer("train_micro_batch_size_per_gpu", config.micro_batch_size_per_gpu, kPositive32);
+  visitor.integer("gradient_accumulation_steps", config.gradient_accumulation_steps, kPositive32);
+  visitor.boolean("dataloader_drop_last", config.data.drop_last);
+  visitor.integer("steps_per_print", config.steps_per_print, kCount);
+  visitor.number("gradient_clipping", config.gradient_clipping, {});
+}
+
+}  // namespace
+
+void visit_config(BlockVisitor& visitor, Config& config) {
+  visit_run(visitor, config);
+  const auto deepspeed = BlockOwner::kDeepSpeed;
+  const auto ours = BlockOwner::kOurs;
+  visitor.block("optimizer", deepspeed, [&](BlockVisitor& inner) { visit_optimizer(inner, config.optimizer); });
+  visitor.block("zero_optimization", deepspeed, [&](BlockVisitor& inner) { visit_zero(inner, config.zero); });
+  visitor.block("aio", deepspeed, [&](BlockVisitor& inner) { visit_aio(inner, config.aio); });
+  visitor.block("contrastive", ours, [&](BlockVisitor& inner) { visit_contrastive(inner, config.contrastive); });
+  visitor.block("data", ours, [&](BlockVisitor& inner) { visit_data(inner, config.data); });
+  visitor.block("encoder", ours, [&](BlockVisitor& inner) { visit_encoder(inner, config.encoder); });
+  visitor.block("offload", ours, [&](BlockVisitor& inner) { visit_offload(inner, config.offload); });
+  visitor.block("evaluation", ours, [&](BlockVisitor& inner) { visit_evaluation(inner, config.evaluation); });
+}
+
+bool is_own_top_level_key(std::string_view key) noexcept {
+  constexpr std::array<std::string_view, 10> kOwn = {"method",      "epochs", "steps",   "out",     "deterministic",
+                                                     "contrastive", "data",   "encoder", "offload", "evaluation"};
+  return std::ranges::find(kOwn, key) != kOwn.end();
+}
+
+}  // namespace spillway::app

@@ -1,0 +1,52 @@
+#include <utility>
+
+#include <spillway/app/config/config_keys.hpp>
+#include <spillway/app/config/load_config.hpp>
+
+namespace spillway::app {
+namespace {
+
+class ConfigWriter final : public BlockVisitor {
+ public:
+  [[nodiscard]] Json::Object take() { return std::move(object_); }
+
+  void boolean(std::string_view key, bool& value) override { put(key, value); }
+  void integer(std::string_view key, std::uint64_t& value, IntegerRange /*range*/) override { put(key, value); }
+  void number(std::string_view key, double& value, NumberRange /*range*/) override { put(key, value); }
+  void text(std::string_view key, std::string& value) override { put(key, value); }
+  void choice(std::string_view key, std::size_t& index, std::span<const std::string_view> names) override {
+    put(key, names[index]);
+  }
+  void integers(std::string_view key, std::vector<std::uint64_t>& values, IntegerRange /*range*/) override {
+    put(key, Json::Array(values.begin(), values.end()));
+  }
+  void numbers(std::string_view key, std::span<double> values, NumberRange /*range*/) override {
+    put(key, Json::Array(values.begin(), values.end()));
+  }
+  void block(std::string_view key, BlockOwner /*owner*/, const std::function<void(BlockVisitor&)>& visit) override {
+    ConfigWriter inner;
+    visit(inner);
+    put(key, inner.take());
+  }
+
+ private:
+  void put(std::string_view key, Json value) { object_.emplace_back(std::string(key), std::move(value)); }
+
+  Json::Object object_;
+};
+
+}  // namespace
+
+Json to_json(const Config& config) {
+  Config visited = config;  // A visitor may change what it visits; this one does not.
+  ConfigWriter writer;
+  visit_config(writer, visited);
+  Json::Object object = writer.take();
+  const std::string_view unused = config.steps > 0 ? "epochs" : "steps";
+  std::erase_if(object, [&](const Json::Member& member) {
+    return member.first == "train_micro_batch_size_per_gpu" || member.first == unused;
+  });
+  return object;
+}
+
+}  // namespace spillway::app

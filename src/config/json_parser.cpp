@@ -1,0 +1,112 @@
+// The one source that sees nlohmann-json. Its document type keeps the last of two equal keys, casts integers without a
+// word and recurses without limit; only its tokens are used here.
+#include <nlohmann/json.hpp>
+
+#include <spillway/app/config/json.hpp>
+#include <spillway/offload/error.hpp>
+
+namespace spillway::app {
+namespace {
+
+class Builder final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit Builder(std::string_view label) : label_(label) {}
+
+  [[nodiscard]] Json take() { return std::move(root_); }
+
+  bool null() override { return add(Json()); }
+  bool boolean(bool value) override { return add(Json(value)); }
+  bool number_integer(number_integer_t value) override { return add(Json::of_integer(value)); }
+  bool number_unsigned(number_unsigned_t value) override { return add(Json(std::uint64_t{value})); }
+  bool number_float(number_float_t value, const string_t& /*text*/) override { return add(Json(value)); }
+  bool string(string_t& value) override { return add(Json(std::move(value))); }
+  bool binary(binary_t& /*value*/) override { return false; }  // Text formats have none.
+
+  bool start_object(std::size_t /*unknown*/) override { return open(Json(Json::Object())); }
+  bool start_array(std::size_t /*unknown*/) override { return open(Json(Json::Array())); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& name) override {
+    auto& object = *path_.back()->get_if<Json::Object>();
+    if (path_.back()->find(name) != nullptr) {
+      throw ConfigError(label_ + ": the key " + key_path(name) + " is given twice; keep one of them");
+    }
+    if (object.size() == kJsonMaxMembers) {
+      throw ConfigError(label_ + ": an object has more than " + std::to_string(kJsonMaxMembers) + " keys");
+    }
+    object.emplace_back(std::move(name), Json());
+    return true;
+  }
+
+  bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
+                   const nlohmann::detail::exception& error) override {
+    // "[json.exception.parse_error.101] parse error at line 2, column 5: …"
+    const std::string_view text = error.what();
+    const std::size_t start = text.find("] ");
+    throw ConfigError(label_ + ": not valid JSON: " + std::string(text.substr(start == text.npos ? 0 : start + 2)));
+  }
+
+ private:
+  /// Puts a value where the parser is: the root, the end of the open array, or the member just named.
+  Json* place(Json value) {
+    if (path_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    if (auto* array = path_.back()->get_if<Json::Array>()) {
+      return &array->emplace_back(std::move(value));
+    }
+    Json& member = path_.back()->get_if<Json::Object>()->back().second;
+    member = std::move(value);
+    return &member;
+  }
+
+  bool add(Json value) {
+    place(std::move(value));
+    return true;
+  }
+
+  bool open(Json container) {
+    if (path_.size() == kJsonMaxDepth) {
+      throw ConfigError(label_ + ": nested deeper than " + std::to_string(kJsonMaxDepth) + " levels");
+    }
+    // A container only grows while it is the last of the path, so these pointers stay valid.
+    path_.push_back(place(std::move(container)));
+    return true;
+  }
+
+  bool close() {
+    path_.pop_back();
+    return true;
+  }
+
+  std::string key_path(const std::string& name) const {
+    std::string path;
+    for (const Json* container : path_) {
+      const auto* object = container->get_if<Json::Object>();
+      if (container != path_.back() && object != nullptr) {
+        path += object->back().first + ".";
+      }
+    }
+    return path + name;
+  }
+
+  std::string label_;
+  Json root_;
+  std::vector<Json*> path_;
+};
+
+}  // namespace
+
+Json parse_json(std::string_view text, std::string_view label) {
+  if (text.size() > kJsonMaxBytes) {
+    throw ConfigError(std::string(label) + ": larger than " + std::to_string(kJsonMaxBytes) +
+                      " bytes; a configuration is a few kilobytes");
+  }
+  Builder builder(label);
+  nlohmann::json::sax_parse(text, &builder);
+  return builder.take();
+}
+
+}  // namespace spillway::app

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace spillway::app {
+
+/// Insertions, deletions and replacements that turn one name into the other.
+[[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
+
+/// The candidate closest to `name`; empty where none is so close that it can have been meant.
+[[nodiscard]] std::string_view nearest_name(std::string_view name, std::span<const std::string_view> candidates);
+
+/// `name` as it goes into a message: cut where it is longer than any key of ours.
+[[nodiscard]] std::string shown_name(std::string_view name);
+
+}  // namespace spillway::app

@@ -1,0 +1,161 @@
+#include <spillway/app/encoders/encoder.hpp>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/adaptive_avg_pool2d.h>
+#include <ATen/ops/max_pool2d.h>
+#include <ATen/ops/relu.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+#include <spillway/app/encoders/grouped_batch_norm.hpp>
+
+namespace spillway::app {
+namespace {
+
+constexpr std::int64_t kRegions = 2;  // A side; features are averages over 2 x 2 regions.
+
+std::int64_t signed_of(std::uint64_t value) { return static_cast<std::int64_t>(value); }
+
+/// Turns images into features.
+class Encoder : public torch::nn::Module {
+ public:
+  virtual at::Tensor forward(const at::Tensor& images) = 0;
+  [[nodiscard]] virtual std::int64_t feature_dim() const = 0;
+};
+
+class SmallCnn final : public Encoder {
+ public:
+  SmallCnn(const std::vector<std::uint64_t>& channels, std::int64_t groups) {
+    std::int64_t in = 1;
+    for (const std::uint64_t channel_count : channels) {
+      const std::int64_t out = signed_of(channel_count);
+      const std::string number = std::to_string(convolutions_.size() + 1);
+      // The batch-norm that follows has a bias of its own.
+      const auto options = torch::nn::Conv2dOptions(in, out, 3).padding(1).bias(false);
+      convolutions_.push_back(register_module("conv" + number, std::make_shared<torch::nn::Conv2dImpl>(options)));
+      norms_.push_back(register_module("bn" + number, std::make_shared<GroupedBatchNorm>(out, groups)));
+      in = out;
+    }
+    feature_dim_ = in * kRegions * kRegions;
+  }
+
+  at::Tensor forward(const at::Tensor& images) override {
+    at::Tensor x = images;
+    for (std::size_t layer = 0; layer < convolutions_.size(); ++layer) {
+      x = at::relu(norms_[layer]->forward(convolutions_[layer]->forward(x)));
+      if (std::min(x.size(2), x.size(3)) >= 2 * kRegions) {
+        x = at::max_pool2d(x, 2);
+      }
+    }
+    return at::adaptive_avg_pool2d(x, {kRegions, kRegions}).flatten(1);
+  }
+
+  std::int64_t feature_dim() const override { return feature_dim_; }
+
+ private:
+  std::vector<std::shared_ptr<torch::nn::Conv2dImpl>> convolutions_;
+  std::vector<std::shared_ptr<GroupedBatchNorm>> norms_;
+  std::int64_t feature_dim_ = 0;
+};
+
+class Mlp final : public Encoder {
+ public:
+  Mlp(std::int64_t pixels, const std::vector<std::uint64_t>& hidden, std::int64_t groups) : feature_dim_(pixels) {
+    for (const std::uint64_t width : hidden) {
+      const std::int64_t out = signed_of(width);
+      const std::string number = std::to_string(layers_.size() + 1);
+      const auto options = torch::nn::LinearOptions(feature_dim_, out).bias(false);
+      layers_.push_back(register_module("fc" + number, std::make_shared<torch::nn::LinearImpl>(options)));
+      norms_.push_back(register_module("bn" + number, std::make_shared<GroupedBatchNorm>(out, groups)));
+      feature_dim_ = out;
+    }
+  }
+
+  at::Tensor forward(const at::Tensor& images) override {
+    at::Tensor x = images.flatten(1);
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+      x = at::relu(norms_[layer]->forward(layers_[layer]->forward(x)));
+    }
+    return x;
+  }
+
+  std::int64_t feature_dim() const override { return feature_dim_; }
+
+ private:
+  std::vector<std::shared_ptr<torch::nn::LinearImpl>> layers_;
+  std::vector<std::shared_ptr<GroupedBatchNorm>> norms_;
+  std::int64_t feature_dim_ = 0;
+};
+
+std::shared_ptr<Encoder> make_encoder(const EncoderConfig& config, ImageGeometry geometry, std::int64_t groups) {
+  if (config.kind == EncoderKind::kMlp) {
+    return std::make_shared<Mlp>(geometry.width * geometry.height, config.hidden, groups);
+  }
+  return std::make_shared<SmallCnn>(config.channels, groups);
+}
+
+class ProjectionHead final : public torch::nn::Module {
+ public:
+  ProjectionHead(std::int64_t feature_dim, std::int64_t hidden_dim, std::int64_t projection_dim)
+      : fc1_(register_module("fc1", std::make_shared<torch::nn::LinearImpl>(feature_dim, hidden_dim))),
+        fc2_(register_module("fc2", std::make_shared<torch::nn::LinearImpl>(hidden_dim, projection_dim))) {}
+
+  at::Tensor forward(const at::Tensor& features) { return fc2_->forward(at::relu(fc1_->forward(features))); }
+
+ private:
+  std::shared_ptr<torch::nn::LinearImpl> fc1_, fc2_;
+};
+
+template <typename Dict>
+std::vector<NamedTensor> listed(const Dict& dict) {
+  std::vector<NamedTensor> list;
+  for (const auto& item : dict) {
+    list.push_back({item.key(), item.value()});
+  }
+  return list;
+}
+
+}  // namespace
+
+class ProjectedEncoder::Network final : public torch::nn::Module {
+ public:
+  Network(std::shared_ptr<Encoder> made_encoder, const ContrastiveConfig& contrastive)
+      : encoder(register_module("encoder", std::move(made_encoder))),
+        head(register_module("head", std::make_shared<ProjectionHead>(encoder->feature_dim(),
+                                                                      signed_of(contrastive.projection_hidden_dim),
+                                                                      signed_of(contrastive.projection_dim)))) {}
+
+  std::shared_ptr<Encoder> encoder;
+  std::shared_ptr<ProjectionHead> head;
+};
+
+ProjectedEncoder::ProjectedEncoder(const EncoderConfig& encoder, const ContrastiveConfig& contrastive,
+                                   ImageGeometry geometry)
+    : network_(std::make_shared<Network>(make_encoder(encoder, geometry, signed_of(contrastive.batch_norm_groups)),
+                                         contrastive)) {}
+ProjectedEncoder::ProjectedEncoder(ProjectedEncoder&&) noexcept = default;
+ProjectedEncoder& ProjectedEncoder::operator=(ProjectedEncoder&&) noexcept = default;
+ProjectedEncoder::~ProjectedEncoder() = default;
+
+at::Tensor ProjectedEncoder::project(const at::Tensor& images) {
+  const at::Tensor projected = network_->head->forward(features(images));
+  // The floor keeps a row of zeros at zero, with a finite gradient.
+  return projected / projected.norm(2, 1, true).clamp_min(1e-12);
+}
+
+at::Tensor ProjectedEncoder::features(const at::Tensor& images) { return network_->encoder->forward(images); }
+
+std::int64_t ProjectedEncoder::feature_dim() const noexcept { return network_->encoder->feature_dim(); }
+
+void ProjectedEncoder::train(bool on) { network_->train(on); }
+
+std::vector<NamedTensor> ProjectedEncoder::parameters() const { return listed(network_->named_parameters()); }
+
+std::vector<NamedTensor> ProjectedEncoder::buffers() const { return listed(network_->named_buffers()); }
+
+}  // namespace spillway::app

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+
+namespace spillway::app {
+
+/// What one optimizer step did and cost. Bytes and seconds are those of this step; tier occupancy is that at its end.
+struct StepMetrics {
+  std::uint64_t step = 0;   ///< From 1.
+  std::uint64_t epoch = 0;  ///< From 0.
+  double loss = 0.0;
+  double lr = 0.0;
+  double grad_norm = 0.0;  ///< Before clipping.
+  double loss_scale = 1.0;
+  bool skipped = false;  ///< The optimizer left the weights alone.
+  double step_s = 0.0;
+  double stall_s = 0.0;  ///< Of step_s, waiting for a transfer that was not hidden.
+  double samples_per_s = 0.0;
+  std::uint64_t read_bytes = 0;
+  std::uint64_t write_bytes = 0;
+  std::uint64_t device_bytes = 0;
+  std::uint64_t host_bytes = 0;
+  std::uint64_t disk_bytes = 0;
+};
+
+/// metrics.jsonl: a line of JSON per step, with the names of StepMetrics. A number that is not finite becomes null.
+class MetricsWriter {
+ public:
+  /// Begins the file anew. @throws IoError.
+  explicit MetricsWriter(std::filesystem::path path);
+  /// The line has reached the operating system on return, so that a killed run keeps it. @throws IoError.
+  void write(const StepMetrics& metrics);
+
+ private:
+  std::filesystem::path path_;
+  std::ofstream file_;
+};
+
+}  // namespace spillway::app

@@ -1,0 +1,107 @@
+#include <spillway/app/report/summary.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <system_error>
+
+#include <spillway/offload/error.hpp>
+#include <spillway/offload/format_bytes.hpp>
+
+namespace spillway::app {
+namespace {
+
+Json tier_json(const TierSummary& tier) {
+  return Json::Object{{"budget_bytes", tier.budget_bytes}, {"peak_bytes", tier.peak_bytes}};
+}
+
+[[noreturn]] void fail(const std::string& operation, const std::filesystem::path& path, int error_number) {
+  throw IoError({.operation = operation,
+                 .path = path.string(),
+                 .error_number = error_number,
+                 .advice = "the run's folder (--out) must be writable and have space"});
+}
+
+std::string tier_line(const char* name, const TierSummary& tier) {
+  return std::string("  ") + name + " peak " + offload::format_bytes(tier.peak_bytes) + " of " +
+         offload::format_bytes(tier.budget_bytes) + "\n";
+}
+
+std::string prediction(const Summary& summary) {
+  return summary.steps_off_prediction == 0
+             ? "as predicted in every step"
+             : "other than predicted in " + std::to_string(summary.steps_off_prediction) + " steps";
+}
+
+}  // namespace
+
+Json to_json(const Summary& summary) {
+  return Json::Object{
+      {"steps", summary.steps},
+      {"loss_first", summary.loss_first},
+      {"loss_last", summary.loss_last},
+      {"accuracy", Json::Object{{"raw", summary.accuracy.raw},
+                                {"untrained", summary.accuracy.untrained},
+                                {"trained", summary.accuracy.trained}}},
+      {"seconds", summary.seconds},
+      {"stall_share", summary.stall_share},
+      {"read_bytes", summary.read_bytes},
+      {"write_bytes", summary.write_bytes},
+      {"predicted_read_bytes", summary.predicted_read_bytes},
+      {"predicted_write_bytes", summary.predicted_write_bytes},
+      {"steps_off_prediction", summary.steps_off_prediction},
+      {"tiers", Json::Object{{"device", tier_json(summary.device)},
+                             {"host", tier_json(summary.host)},
+                             {"disk", tier_json(summary.disk)}}},
+      {"peak_rss_bytes", summary.peak_rss_bytes},
+      {"threads", summary.threads},
+      {"weights_xxh3", summary.weights_xxh3},
+  };
+}
+
+std::string describe(const Summary& summary) {
+  std::array<char, 512> text{};
+  std::snprintf(text.data(), text.size(),
+                "%llu steps in %.1f s, %.1f %% of the step time stalled\n"
+                "  loss %.4f at first, %.4f at last\n"
+                "  few-label accuracy: raw pixels %.1f %%, untrained encoder %.1f %%, trained encoder %.1f %%\n",
+                static_cast<unsigned long long>(summary.steps), summary.seconds, 100.0 * summary.stall_share,
+                summary.loss_first, summary.loss_last, summary.accuracy.raw, summary.accuracy.untrained,
+                summary.accuracy.trained);
+  const std::uint64_t steps = std::max<std::uint64_t>(1, summary.steps);
+  return text.data() +
+         ("  disk per step: read " + offload::format_bytes(summary.read_bytes / steps) + ", written " +
+          offload::format_bytes(summary.write_bytes / steps) + "; " + prediction(summary) + "\n") +
+         tier_line("device", summary.device) + tier_line("host  ", summary.host) + tier_line("disk  ", summary.disk) +
+         "  process peak " + offload::format_bytes(summary.peak_rss_bytes) + "\n  weights " + summary.weights_xxh3 +
+         "\n";
+}
+
+void write_json_file(const std::filesystem::path& path, const Json& json) {
+  std::filesystem::path beside = path;
+  beside += ".partial";
+  {
+    std::ofstream file(beside, std::ios::trunc);
+    if (!file) {
+      fail("open", beside, errno);
+    }
+    file << json.dump(2) << '\n' << std::flush;
+    if (!file) {
+      const int error_number = errno;
+      std::error_code ignored;
+      std::filesystem::remove(beside, ignored);
+      fail("write", beside, error_number);
+    }
+  }
+  std::error_code error;
+  std::filesystem::rename(beside, path, error);
+  if (error) {
+    std::error_code ignored;
+    std::filesystem::remove(beside, ignored);
+    fail("rename", path, error.value());
+  }
+}
+
+}  // namespace spillway::app
