@@ -1,0 +1,222 @@
+#include <spillway/app/config/load_config.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <spillway/offload/error.hpp>
+#include <support/temp_dir.hpp>
+
+namespace spillway::app {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+ResolvedConfig load(std::string_view text, const std::vector<std::string>& assignments = {}, std::uint64_t ranks = 1) {
+  std::vector<Override> overrides;
+  for (const std::string& assignment : assignments) {
+    overrides.push_back(parse_override(assignment));
+  }
+  return load_config({.text = text, .overrides = overrides, .world_size = ranks});
+}
+
+/// A configuration in which nothing but the kinds that exclude one another is left at its default.
+constexpr std::string_view kEverything = R"({
+  "method": "moco", "seed": 7, "steps": 9, "out": "runs/x", "deterministic": true, "train_batch_size": 96,
+  "gradient_accumulation_steps": 3, "dataloader_drop_last": true, "steps_per_print": 4, "gradient_clipping": 0.5,
+  "optimizer": {"type": "Adam", "params": {"lr": 0.01, "weight_decay": 0.1, "betas": [0.8, 0.99], "eps": 1e-6,
+                "amsgrad": true, "torch_adam": true, "adam_w_mode": false}},
+  "zero_optimization": {"stage": 1, "sub_group_size": 2e8, "offload_optimizer": {"device": "nvme", "buffer_count": 5,
+                        "pin_memory": false, "ratio": 0.5}},
+  "aio": {"block_size": 524288, "queue_depth": 16, "engine": "threads"},
+  "contrastive": {"temperature": 0.07, "queue_size": 4096, "momentum": 0.999, "projection_hidden_dim": 128,
+                  "projection_dim": 32, "batch_norm_groups": 2,
+                  "bank": {"dtype": "bf16", "segment_rows": 512, "device": "nvme", "host_bytes": 65536}},
+  "data": {"source": "digits", "train_fraction": 0.7,
+           "augment": {"enabled": false, "rotation_degrees": 1, "translate": 0.2, "scale_min": 0.5, "scale_max": 2.5,
+                       "shear_degrees": 3, "contrast": 0.4, "brightness": 0.6, "noise": 0.7},
+           "synthetic": {"images": 20, "classes": 2, "side": 8}},
+  "encoder": {"name": "mlp", "channels": [4, 8], "hidden": [32, 16]},
+  "offload": {"host_bytes": 1e9, "disk_bytes": 2000000000, "nvme_path": "fast/a,fast/b"},
+  "evaluation": {"labels_per_class": 3, "draws": 2, "l2": 0.5}})";
+
+TEST(LoadConfig, GivesADefaultToEverything) {
+  const ResolvedConfig resolved = load("{}");
+  Config wanted;
+  wanted.out = "runs/moco";
+  EXPECT_EQ(resolved.config, wanted);
+  EXPECT_THAT(resolved.warnings, IsEmpty());
+}
+
+TEST(LoadConfig, ReadsEveryKey) {
+  const Config config = load(kEverything).config;
+  EXPECT_EQ(config.steps, 9U);
+  EXPECT_EQ(config.epochs, 0U);
+  EXPECT_EQ(config.micro_batch_size_per_gpu, 32U);
+  EXPECT_EQ(config.optimizer.kind, OptimizerKind::kAdam);
+  EXPECT_FALSE(config.optimizer.decoupled_decay());
+  EXPECT_EQ(config.zero.sub_group_size, 200'000'000U);
+  EXPECT_EQ(config.aio.engine, EngineChoice::kThreads);
+  EXPECT_EQ(config.contrastive.bank.dtype, BankDtype::kBf16);
+  EXPECT_EQ(config.encoder.kind, EncoderKind::kMlp);
+  EXPECT_THAT(config.encoder.hidden, ElementsAre(32U, 16U));
+  EXPECT_THAT(config.offload.nvme_paths, ElementsAre("fast/a", "fast/b"));
+  EXPECT_EQ(config.offload.host_bytes, 1'000'000'000U);
+}
+
+TEST(LoadConfig, GivesBackEveryKeyItWroteWithoutAWarning) {
+  // What the text sets differs from the default in every key, so that one that is not written would show.
+  for (const std::string_view text :
+       {std::string_view("{}"), kEverything, std::string_view(R"({"optimizer": {"type": "SGD", "params": {"lr": 0.1,
+                                        "momentum": 0.9, "nesterov": true, "weight_decay": 1e-4}}, "epochs": 2})")}) {
+    const Config config = load(text).config;
+    const std::string written = to_json(config).dump(2);
+    const ResolvedConfig again = load(written);
+    EXPECT_EQ(again.config, config) << written;
+    EXPECT_THAT(again.warnings, IsEmpty());
+  }
+}
+
+TEST(LoadConfig, RepeatsAWrittenRunWithItsGlobalBatchOnOtherRanks) {
+  const std::string written = to_json(load(R"({"train_batch_size": 96})").config).dump();
+  EXPECT_EQ(load(written, {}, 3).config.micro_batch_size_per_gpu, 32U);
+}
+
+TEST(LoadConfig, LetsAnOverrideGoBeforeTheFileAndALaterOneBeforeAnEarlier) {
+  const Config config = load(R"({"optimizer": {"params": {"lr": 1}}, "seed": 1})",
+                             {"optimizer.params.lr=2", "optimizer.params.lr=3e-1", "contrastive.bank.dtype=fp32"})
+                            .config;
+  EXPECT_EQ(config.optimizer.lr, 0.3);
+  EXPECT_EQ(config.seed, 1U);
+  EXPECT_EQ(config.contrastive.bank.dtype, BankDtype::kFp32);
+}
+
+TEST(LoadConfig, LetsAnOverriddenLengthReplaceTheOtherWayToSayIt) {
+  EXPECT_EQ(load(R"({"epochs": 3})", {"steps=10"}).config.epochs, 0U);
+  EXPECT_EQ(load(R"({"steps": 3})", {"epochs=2"}).config.steps, 0U);
+}
+
+TEST(LoadConfig, DerivesBatchesWithTheNumberOfRanks) {
+  const Config config = load(R"({"train_batch_size": 24, "train_micro_batch_size_per_gpu": "auto",
+                                 "gradient_accumulation_steps": 2})",
+                             {}, 3)
+                            .config;
+  EXPECT_EQ(config.micro_batch_size_per_gpu, 4U);
+}
+
+TEST(LoadConfig, TakesTheDefaultForAuto) {
+  const Config config = load(R"({"gradient_clipping": "auto", "optimizer": {"type": "AdamW", "params": {"lr": "auto",
+      "betas": "auto", "eps": "auto", "weight_decay": "auto"}}, "fp16": {"enabled": "auto"}})")
+                            .config;
+  EXPECT_EQ(config.gradient_clipping, 1.0);
+  EXPECT_EQ(config.optimizer, OptimizerConfig());
+}
+
+TEST(LoadConfig, RunsStage3As2WithOneWarningForAllItsKeys) {
+  const ResolvedConfig resolved = load(R"({"zero_optimization": {"stage": 3, "stage3_max_live_parameters": 1e9,
+      "stage3_prefetch_bucket_size": 5e7, "offload_param": {"device": "cpu"}}})");
+  EXPECT_EQ(resolved.config.zero.stage, 2U);
+  EXPECT_THAT(resolved.warnings,
+              ElementsAre(AllOf(HasSubstr("3 runs as 2"), HasSubstr("stage3_max_live_parameters"),
+                                HasSubstr("stage3_prefetch_bucket_size"), HasSubstr("offload_param.device"))));
+}
+
+TEST(LoadConfig, NamesAllKeysWithoutEffectInOneWarning) {
+  const ResolvedConfig resolved = load(R"({"zero_optimization": {"overlap_comm": true, "reduce_bucket_size": 1e8},
+      "wall_clock_breakdown": true, "tensorboard": {"enabled": true}, "optimizer": {"params": {"momentum": 0.9}}})");
+  EXPECT_THAT(resolved.warnings,
+              ElementsAre(AllOf(HasSubstr("without effect"), HasSubstr("zero_optimization.overlap_comm"),
+                                HasSubstr("zero_optimization.reduce_bucket_size"), HasSubstr("wall_clock_breakdown"),
+                                HasSubstr("tensorboard"), HasSubstr("optimizer.params.momentum"))));
+}
+
+TEST(LoadConfig, SaysNothingAboutKeysThatAskForWhatHappensAnyway) {
+  EXPECT_THAT(
+      load(R"({"zero_optimization": {"overlap_comm": false, "contiguous_gradients": true, "reduce_scatter": true,
+      "offload_optimizer": {"device": "cpu", "pipeline_read": true, "fast_init": false}},
+      "wall_clock_breakdown": false, "zero_allow_untested_optimizer": true, "flops_profiler": {"enabled": false},
+      "fp16": {"enabled": false, "loss_scale": 0}, "scheduler": null, "aio": {"thread_count": 1, "use_gds": false}})")
+          .warnings,
+      IsEmpty());
+}
+
+TEST(LoadConfig, WarnsOfAnUnknownKeyOfDeepSpeedsAndNamesTheNearest) {
+  const ResolvedConfig resolved = load(R"({"zero_optimization": {"stage3_param_persitance_threshold": 1e5, "stag": 2},
+                                           "gradient_cliping": 1, "quite_unheard_of": 1})");
+  EXPECT_THAT(resolved.warnings,
+              ElementsAre(AllOf(HasSubstr("zero_optimization.stage3_param_persitance_threshold: unknown"),
+                                HasSubstr("stage3_param_persistence_threshold?")),
+                          HasSubstr("did you mean stage?"), HasSubstr("did you mean gradient_clipping?"),
+                          AllOf(HasSubstr("quite_unheard_of"), Not(HasSubstr("mean")))));
+}
+
+TEST(LoadConfig, ReadsOldSpellings) {
+  const ResolvedConfig resolved = load(R"({"zero_optimization": {"stage": 2, "cpu_offload": true,
+      "cpu_offload_use_pin_memory": false}, "optimizer": {"params": {"max_grad_norm": 2.0}}})");
+  EXPECT_EQ(resolved.config.zero.offload_optimizer.device, OffloadDevice::kCpu);
+  EXPECT_FALSE(resolved.config.zero.offload_optimizer.pin_memory);
+  EXPECT_EQ(resolved.config.gradient_clipping, 2.0);
+  EXPECT_THAT(resolved.warnings, IsEmpty());
+}
+
+TEST(LoadConfig, TakesTheOptimizersPathForAllUnlessOursIsGiven) {
+  constexpr std::string_view kText =
+      R"({"zero_optimization": {"offload_optimizer": {"device": "nvme", "nvme_path": "a"}}})";
+  EXPECT_THAT(load(kText).config.offload.nvme_paths, ElementsAre("a"));
+  const ResolvedConfig overridden = load(kText, {"offload.nvme_path=b"});
+  EXPECT_THAT(overridden.config.offload.nvme_paths, ElementsAre("b"));
+  EXPECT_THAT(overridden.warnings, ElementsAre(HasSubstr("nvme_path is passed over")));
+}
+
+TEST(LoadConfig, SwapsToTheRunsFolderWhereNoOtherIsNamed) {
+  EXPECT_THAT(load(R"({"out": "o", "contrastive": {"bank": {"device": "nvme"}}})").config.offload.nvme_paths,
+              ElementsAre("o"));
+  EXPECT_THAT(load(R"({"out": "o"})").config.offload.nvme_paths, IsEmpty());
+}
+
+TEST(LoadConfig, TreatsTheTypeOfAnOptimizerAsDeepSpeedDoes) {
+  EXPECT_EQ(load(R"({"optimizer": {"type": "adamw"}})").config.optimizer.kind, OptimizerKind::kAdamW);
+  const OptimizerConfig adam = load(R"({"optimizer": {"type": "Adam"}})").config.optimizer;
+  EXPECT_TRUE(adam.decoupled_decay()) << "adam_w_mode is on unless switched off";
+}
+
+TEST(LoadConfig, ReadsAFile) {
+  const test::TempDir folder;
+  const std::filesystem::path path = folder.path() / "config.json";
+  std::ofstream(path) << R"({"seed": 5})";
+  EXPECT_EQ(load(read_config_file(path)).config.seed, 5U);
+}
+
+TEST(LoadConfig, NamesAFileThatCannotBeRead) {
+  const test::TempDir folder;
+  EXPECT_THAT([&] { (void)read_config_file(folder.path() / "no.json"); },
+              ::testing::ThrowsMessage<IoError>(HasSubstr("no.json")));
+  EXPECT_THAT([&] { (void)read_config_file(folder.path()); },
+              ::testing::ThrowsMessage<IoError>(HasSubstr(folder.path().string())));
+}
+
+TEST(ParseOverride, TakesJsonWhereItIsJsonAndTextElsewhere) {
+  EXPECT_EQ(parse_override("a=1").value, Json(std::uint64_t{1}));
+  EXPECT_EQ(parse_override("a=true").value, Json(true));
+  EXPECT_EQ(parse_override("a=[1]").value, Json(Json::Array{Json(std::uint64_t{1})}));
+  EXPECT_EQ(parse_override("a.b=mnist5k").value, Json("mnist5k"));
+  EXPECT_EQ(parse_override("a.b=x=y").value, Json("x=y"));
+  EXPECT_EQ(parse_override("a=").value, Json(""));
+}
+
+TEST(ParseOverride, RefusesWhatIsNoAssignment) {
+  for (const char* text : {"", "a", "=1", ".a=1", "a.=1", "a..b=1"}) {
+    EXPECT_THROW((void)parse_override(text), ConfigError) << text;
+  }
+}
+
+}  // namespace
+}  // namespace spillway::app

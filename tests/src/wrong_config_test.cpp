@@ -1,0 +1,151 @@
+// Wrong configurations: each is one ConfigError that names the key, what was wanted and what was there.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <spillway/app/config/load_config.hpp>
+#include <spillway/offload/error.hpp>
+
+namespace spillway::app {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+struct WrongConfig {
+  std::string_view text;
+  std::string_view key;   ///< In the message, with what was wanted.
+  std::string_view what;  ///< In the message: what was there, or what to do.
+};
+
+class WrongConfigTest : public ::testing::TestWithParam<WrongConfig> {};
+
+TEST_P(WrongConfigTest, IsRefusedWithTheKeysName) {
+  const WrongConfig& wrong = GetParam();
+  EXPECT_THAT([&] { (void)load_config({.text = wrong.text}); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr(wrong.key), HasSubstr(wrong.what))))
+      << wrong.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Types, WrongConfigTest,
+    ::testing::Values(
+        WrongConfig{R"([])", "configuration: wanted an object", "a list"},
+        WrongConfig{R"({"seed": "x"})", "seed: wanted an integer", "text \"x\""},
+        WrongConfig{R"({"seed": true})", "seed: wanted an integer", "true"},
+        WrongConfig{R"({"seed": -1})", "seed: wanted an integer of at least 0", "number -1"},
+        WrongConfig{R"({"seed": 1.5})", "seed: wanted an integer", "number 1.5"},
+        WrongConfig{R"({"seed": 1e300})", "seed: wanted an integer", "1e+300"},
+        WrongConfig{R"({"seed": 9223372036854775808})", "seed: wanted an integer", "9223372036854775808"},
+        WrongConfig{R"({"seed": 36893488147419103232})", "seed: wanted an integer", "number"},
+        WrongConfig{R"({"deterministic": 1})", "deterministic: wanted true or false", "number 1"},
+        WrongConfig{R"({"out": 3})", "out: wanted text", "number 3"},
+        WrongConfig{R"({"out": "a\u0000b"})", "out: wanted text", "text"},
+        WrongConfig{R"({"optimizer": "AdamW"})", "optimizer: wanted an object", "text \"AdamW\""},
+        WrongConfig{R"({"optimizer": {"type": 3}})", "optimizer.type: wanted one of", "number 3"},
+        WrongConfig{R"({"optimizer": {"params": {"lr": "fast"}}})", "optimizer.params.lr: wanted a number", "fast"},
+        WrongConfig{R"({"optimizer": {"params": {"betas": 0.9}}})", "optimizer.params.betas: wanted a list of 2",
+                    "0.9"},
+        WrongConfig{R"({"optimizer": {"params": {"betas": [0.9]}}})", "betas: wanted a list of 2", "a list"},
+        WrongConfig{R"({"optimizer": {"params": {"betas": [0.9, "x"]}}})", "betas[1]: wanted a number", "text"},
+        WrongConfig{R"({"zero_optimization": true})", "zero_optimization: wanted an object", "true"},
+        WrongConfig{R"({"zero_optimization": {"cpu_offload": 1}})", "cpu_offload: wanted true or false", "number 1"},
+        WrongConfig{R"({"zero_optimization": {"offload_optimizer": {"nvme_path": 7}}})", "nvme_path: wanted text", "7"},
+        WrongConfig{R"({"contrastive": []})", "contrastive: wanted an object", "a list"},
+        WrongConfig{R"({"contrastive": {"queue_size": "auto"}})", "contrastive.queue_size: wanted an integer", "auto"},
+        WrongConfig{R"({"encoder": {"channels": 16}})", "encoder.channels: wanted a list of integers", "number 16"},
+        WrongConfig{R"({"encoder": {"channels": []}})", "encoder.channels: wanted a list of integers", "a list"},
+        WrongConfig{R"({"encoder": {"channels": [16, 0]}})", "encoder.channels[1]: wanted an integer", "number 0"},
+        WrongConfig{R"({"offload": {"nvme_path": ["a"]}})", "offload.nvme_path: wanted text", "a list"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Ranges, WrongConfigTest,
+    ::testing::Values(
+        WrongConfig{R"({"epochs": 0})", "epochs: wanted at least 1", "0"},
+        WrongConfig{R"({"steps": 0})", "steps: wanted at least 1", "0"},
+        WrongConfig{R"({"steps_per_print": 0})", "steps_per_print: wanted an integer of at least 1", "number 0"},
+        WrongConfig{R"({"train_batch_size": 0})", "train_batch_size: wanted an integer", "number 0"},
+        WrongConfig{R"({"train_batch_size": 4294967297})", "train_batch_size: wanted an integer of 1 to", "4294967297"},
+        WrongConfig{R"({"gradient_clipping": -1})", "gradient_clipping: wanted a number of at least 0", "number -1"},
+        WrongConfig{R"({"optimizer": {"params": {"lr": -1e-3}}})", "optimizer.params.lr", "number -0.001"},
+        WrongConfig{R"({"optimizer": {"params": {"betas": [0.9, 1.0]}}})", "betas[1]: wanted a number", "below 1.0"},
+        WrongConfig{R"({"zero_optimization": {"stage": 4}})", "zero_optimization.stage: wanted an integer of 0 to 3",
+                    "4"},
+        WrongConfig{R"({"zero_optimization": {"sub_group_size": 0}})", "sub_group_size: wanted", "number 0"},
+        WrongConfig{R"({"zero_optimization": {"offload_optimizer": {"ratio": 1.5}}})", "ratio: wanted", "1.5"},
+        WrongConfig{R"({"zero_optimization": {"offload_optimizer": {"buffer_count": 1}}})", "buffer_count: wanted",
+                    "1"},
+        WrongConfig{R"({"aio": {"block_size": 5000}})", "aio.block_size: wanted a multiple of 4096", "5000"},
+        WrongConfig{R"({"aio": {"queue_depth": 0}})", "aio.queue_depth: wanted an integer of 1 to 4096", "number 0"},
+        WrongConfig{R"({"contrastive": {"temperature": 0}})", "contrastive.temperature: wanted a number above 0", "0"},
+        WrongConfig{R"({"contrastive": {"momentum": 1.1}})", "contrastive.momentum: wanted", "at most 1.0"},
+        WrongConfig{R"({"contrastive": {"queue_size": 0}})", "contrastive.queue_size: wanted", "number 0"},
+        WrongConfig{R"({"contrastive": {"bank": {"segment_rows": 0}}})", "contrastive.bank.segment_rows", "number 0"},
+        WrongConfig{R"({"data": {"train_fraction": 1.0}})", "data.train_fraction: wanted", "below 1.0"},
+        WrongConfig{R"({"data": {"source": ""}})", "data.source: empty", "mnist5k"},
+        WrongConfig{R"({"data": {"augment": {"scale_min": 2}}})", "data.augment.scale_min: above scale_max", "1.2"},
+        WrongConfig{R"({"data": {"augment": {"translate": 2}}})", "data.augment.translate: wanted", "number 2"},
+        WrongConfig{R"({"evaluation": {"l2": 0}})", "evaluation.l2: wanted a number above 0", "number 0"},
+        WrongConfig{R"({"offload": {"host_bytes": 0}})", "offload.host_bytes: wanted", "number 0"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Keys, WrongConfigTest,
+    ::testing::Values(
+        WrongConfig{R"({"contrastive": {"temprature": 1}})", "contrastive.temprature: unknown key",
+                    "mean temperature?"},
+        WrongConfig{R"({"contrastive": {"bank": {"dtyp": 1}}})", "contrastive.bank.dtyp: unknown key", "mean dtype?"},
+        WrongConfig{R"({"data": {"augment": {"blur": 1}}})", "data.augment.blur: unknown key", ""},
+        WrongConfig{R"({"epoch": 1})", "epoch: unknown key", "mean epochs?"},
+        WrongConfig{R"({"contrastiv": {}})", "contrastiv: unknown key", "mean contrastive?"},
+        WrongConfig{R"({"seed": 1, "seed": 2})", "the key seed is given twice", "keep one"},
+        WrongConfig{R"({"aio": {"queue_depth": 1, "queue_depth": 2}})", "the key aio.queue_depth is given twice", ""}));
+
+INSTANTIATE_TEST_SUITE_P(
+    NotBuilt, WrongConfigTest,
+    ::testing::Values(
+        WrongConfig{R"({"method": "simclr"})", "method: wanted moco", "text \"simclr\""},
+        WrongConfig{R"({"encoder": {"name": "resnet50"}})", "encoder.name: wanted one of mlp, small_cnn", "resnet50"},
+        WrongConfig{R"({"optimizer": {"type": "Lamb"}})", "optimizer.type: wanted one of Adam, AdamW, SGD", "Lamb"},
+        WrongConfig{R"({"fp16": {"enabled": true}})", "fp16.enabled", "set it to false"},
+        WrongConfig{R"({"fp16": {"enabled": 1}})", "fp16.enabled: wanted true, false", "number 1"},
+        WrongConfig{R"({"bf16": {"enabled": true}})", "bf16.enabled", "set it to false"},
+        WrongConfig{R"({"torch_autocast": {"enabled": true}})", "torch_autocast.enabled", "set it to false"},
+        WrongConfig{R"({"scheduler": {"type": "WarmupLR"}})", "scheduler.type: wanted \"none\"", "WarmupLR"},
+        WrongConfig{R"({"optimizer": {"params": {"bias_correction": false}}})", "params.bias_correction",
+                    "got false"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Contradictions, WrongConfigTest,
+    ::testing::Values(
+        WrongConfig{R"({"steps": 1, "epochs": 1})", "steps: given beside epochs", "keep one"},
+        WrongConfig{R"({"train_batch_size": 9, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2})",
+                    "train_batch_size: 9 contradicts", "leave one of them out"},
+        WrongConfig{R"({"zero_optimization": {"cpu_offload": true, "offload_optimizer": {"device": "nvme"}}})",
+                    "zero_optimization.cpu_offload: true contradicts", "nvme"},
+        WrongConfig{R"({"gradient_clipping": 1, "optimizer": {"params": {"max_grad_norm": 2}}})",
+                    "optimizer.params.max_grad_norm", "contradicts gradient_clipping"},
+        WrongConfig{R"({"optimizer": {"type": "SGD", "params": {"nesterov": true}}})", "optimizer.params.nesterov",
+                    "needs momentum"}));
+
+TEST(WrongConfig, StrictMakesAnUnknownKeyOfDeepSpeedsAnError) {
+  constexpr std::string_view kText = R"({"zero_optimization": {"stag": 2}})";
+  EXPECT_NO_THROW((void)load_config({.text = kText}));
+  EXPECT_THAT([&] { (void)load_config({.text = kText, .strict = true}); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("zero_optimization.stag"), HasSubstr("mean stage?"))));
+}
+
+TEST(WrongConfig, AnOverrideIsCheckedAsTheFileIs) {
+  const auto load_with = [](const char* assignment) {
+    const std::vector<Override> overrides = {parse_override(assignment)};
+    (void)load_config({.text = R"({"seed": 1})", .overrides = overrides});
+  };
+  EXPECT_THAT([&] { load_with("contrastive.temprature=1"); }, ThrowsMessage<ConfigError>(HasSubstr("temperature?")));
+  EXPECT_THAT([&] { load_with("seed.x=1"); }, ThrowsMessage<ConfigError>(HasSubstr("seed.x: wanted an object")));
+  EXPECT_THAT([&] { load_with("a.b.c.d.e.f.g.h.i=1"); }, ThrowsMessage<ConfigError>(HasSubstr("unknown key")));
+}
+
+}  // namespace
+}  // namespace spillway::app
