@@ -3,10 +3,13 @@
 #include <nlohmann/json.hpp>
 
 #include <spillway/app/config/json.hpp>
+#include <spillway/app/config/key_names.hpp>
 #include <spillway/offload/error.hpp>
 
 namespace spillway::app {
 namespace {
+
+constexpr std::size_t kShownBytes = 300;  // The parser quotes the last token, however long it is.
 
 class Builder final : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -44,7 +47,8 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     // "[json.exception.parse_error.101] parse error at line 2, column 5: …"
     const std::string_view text = error.what();
     const std::size_t start = text.find("] ");
-    throw ConfigError(label_ + ": not valid JSON: " + std::string(text.substr(start == text.npos ? 0 : start + 2)));
+    const std::string_view what = text.substr(start == text.npos ? 0 : start + 2);
+    throw ConfigError(label_ + ": not valid JSON: " + std::string(what.substr(0, kShownBytes)));
   }
 
  private:
@@ -86,10 +90,10 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     for (const Json* container : path_) {
       const auto* object = container->get_if<Json::Object>();
       if (container != path_.back() && object != nullptr) {
-        path += object->back().first + ".";
+        path += shown_name(object->back().first) + ".";
       }
     }
-    return path + name;
+    return path + shown_name(name);
   }
 
   std::string label_;
