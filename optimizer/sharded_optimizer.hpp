@@ -104,5 +104,7 @@ namespace spillway {
 using optimizer::Optimizer;
 using optimizer::OptimizerConfig;
 using optimizer::StateDevice;
+using optimizer::StatePlacement;
+using optimizer::StepBytes;
 using optimizer::wrap;
 }  // namespace spillway

@@ -3,25 +3,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <unordered_map>
 #include <vector>
 
 #include <torch/optim/optimizer.h>
 
 #include <spillway/offload/block_store.hpp>
+#include <spillway/offload/budget.hpp>
 #include <spillway/offload/tiers.hpp>
 #include <spillway/optimizer/state_fields.hpp>
-#include <spillway/optimizer/state_layout.hpp>
+#include <spillway/optimizer/state_units.hpp>
 
 namespace spillway::optimizer {
-
-struct StreamedStateOptions {
-  bool disk_allowed = false;          ///< Whether what does not fit in host memory goes to disk.
-  std::uint64_t host_bytes = 0;       ///< Of all stores together, rings included; kUnlimitedBytes: what the tiers have.
-  std::uint64_t sub_group_numel = 0;  ///< 0: a size from the budget.
-  unsigned ring_slots = 4;
-};
 
 /// Bytes that a step moves from and to disk, padding included.
 struct StepBytes {
@@ -30,84 +22,58 @@ struct StepBytes {
   friend bool operator==(const StepBytes&, const StepBytes&) = default;
 };
 
-/// Where the state lives.
-struct StatePlacement {
-  std::size_t sub_groups = 0;
-  std::uint64_t state_bytes = 0;     ///< Of the tensors alone.
-  std::uint64_t resident_bytes = 0;  ///< Host memory of the blocks that stay.
-  std::uint64_t ring_bytes = 0;      ///< Host memory of the staging buffers.
-  std::uint64_t disk_bytes = 0;
-};
-
 /// The state of a wrapped optimizer in blocks, and its step over them, sub-group by sub-group. The wrapped optimizer's
 /// state objects stay in its map, with undefined tensors between steps. One caller at a time.
 class StreamedState {
  public:
-  using ParamGroups = std::vector<torch::optim::OptimizerParamGroup>;
+  using ParamGroups = StateUnits::ParamGroups;
 
   /// `optimizer` and `fields` outlive this.
   StreamedState(torch::optim::Optimizer& optimizer, const StateFields& fields, std::shared_ptr<offload::Tiers> tiers,
                 StreamedStateOptions options);
-  ~StreamedState();
-  StreamedState(const StreamedState&) = delete;
-  StreamedState& operator=(const StreamedState&) = delete;
 
-  /// Follows the parameter lists of `groups`: makes blocks for parameters that are new and need state (they want a
-  /// gradient, have one, or have been stepped before, then their state moves into the blocks). Cheap when nothing
-  /// changed. @throws ConfigError, BudgetExceeded, OutOfSpace, then nothing changed; IoError.
+  /// Follows the parameter lists of `groups`; state that new parameters have already moves into their blocks. Cheap
+  /// where nothing changed. @throws ConfigError, BudgetExceeded, OutOfSpace, then nothing changed; IoError.
   void follow(const ParamGroups& groups);
-  /// Checks what can be checked before anything is changed: dense gradients, room for the tensors that the options
-  /// ask for. @throws ConfigError, Error.
-  void check(const ParamGroups& groups) const;
-  /// Starts to read what the next step needs first. Returns without waiting; once per step, then nothing.
+  /// @see StateUnits::check.
+  void check(const ParamGroups& groups) const { units_.check(groups); }
+  /// Starts to read what the next step needs first, supposing that the same parameters as in the last step will have
+  /// gradients. Returns without waiting. Does nothing if it was called since the last step.
   void prefetch();
   /// One update of every parameter that has a gradient. The wrapped optimizer's groups have the options to use; their
   /// parameter lists are changed. @throws what I/O or LibTorch throws: weights and state may be part-updated then.
   void step();
+  /// Blocks until every write has ended. @throws IoError.
   void flush();
 
   /// Fills the wrapped optimizer's state objects with copies of everything, for saving.
+  /// @throws BudgetExceeded, IoError, Corruption: nothing is filled then.
   void copy_out();
   /// Undoes copy_out().
   void clear() noexcept;
-  /// Takes over state objects that were filled anew (loading).
-  void take_over();
+  /// Moves tensors of state objects that were filled from outside (loading) into the blocks.
+  void take_over() { take_over(0); }
 
+  /// @see Optimizer::next_step_bytes, Optimizer::steady_step_bytes.
   [[nodiscard]] StepBytes next_step_bytes() const;
   [[nodiscard]] StepBytes steady_step_bytes() const;
-  [[nodiscard]] StatePlacement placement() const;
+  [[nodiscard]] const StatePlacement& placement() const noexcept { return units_.placement(); }
 
  private:
-  struct Unit;
-  struct NewParameters;
+  using Indices = std::vector<std::size_t>;  // Of units, in the order of a pass.
 
-  [[nodiscard]] bool changed(const ParamGroups& groups) const;
-  [[nodiscard]] NewParameters find_new(const ParamGroups& groups) const;
-  [[nodiscard]] std::uint64_t host_share(const std::vector<std::uint64_t>& block_bytes) const;
-  void add_units(std::vector<ParameterSlot> slots);
-  void list_members(const ParamGroups& groups);
   void take_over(std::size_t first_unit);
-  std::vector<std::size_t> units_with_gradient() const;
-  void announce(const std::vector<std::size_t>& units, offload::Access access);
-  void step_unit(Unit& unit);
+  [[nodiscard]] Indices with_gradient() const;
+  [[nodiscard]] Indices with_state(std::size_t first_unit) const;
+  void announce(const Indices& indices, offload::Access access);
+  void step(StateUnit& unit);
 
   torch::optim::Optimizer& optimizer_;
   const StateFields& fields_;
-  std::shared_ptr<offload::Tiers> tiers_;
-  StreamedStateOptions options_;
-
-  std::vector<std::unique_ptr<offload::BlockStore>> stores_;  // One per batch of parameters that came together.
-  std::vector<Unit> units_;
-  struct Place {
-    std::size_t unit;
-    std::size_t slot;
-  };
-  std::unordered_map<const c10::TensorImpl*, Place> places_;
-  std::vector<std::vector<const c10::TensorImpl*>> followed_;  // The lists that the members were made from.
-  std::vector<at::Tensor> unplaced_;                           // Frozen: no state until they get a gradient.
-  std::vector<std::size_t> usual_;                             // Units of the last step: the guess for the next one.
-  std::vector<std::size_t> announced_;                         // Units of the pass that prefetch() began.
-  StatePlacement placement_;
+  std::shared_ptr<offload::Tiers> tiers_;  // Shared with other clients of the same memory and disk.
+  StateUnits units_;
+  Indices usual_;                // Of the last step: the guess for the next one.
+  Indices announced_;            // Of the pass that prefetch() began.
   offload::Reservation copies_;  // Memory of what copy_out() made.
 };
 

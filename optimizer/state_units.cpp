@@ -1,0 +1,208 @@
+#include <spillway/optimizer/state_units.hpp>
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include <spillway/offload/error.hpp>
+#include <spillway/offload/planner.hpp>
+
+namespace spillway::optimizer {
+namespace {
+
+using offload::BlockStore;
+using offload::Tier;
+
+const char* const kName = "optimizer state";
+
+std::string name_of(std::size_t group, std::size_t index) {
+  return "parameter " + std::to_string(index) + " of group " + std::to_string(group);
+}
+
+bool has_gradient(const at::Tensor& parameter) { return parameter.grad().defined(); }
+
+// The store for blocks that were placed; null where there are none.
+std::unique_ptr<BlockStore> make_store(const std::shared_ptr<offload::Tiers>& tiers, const offload::Placement& placed,
+                                       unsigned ring_slots) {
+  if (placed.home.empty()) {
+    return nullptr;
+  }
+  offload::BlockStoreOptions options;
+  options.name = kName;
+  options.ring_slots = ring_slots;
+  options.slot_bytes = placed.ring_bytes / ring_slots;
+  options.resident_bytes = placed.resident_bytes;
+  options.disk_bytes = placed.disk_bytes;
+  return std::make_unique<BlockStore>(tiers, std::move(options));
+}
+
+}  // namespace
+
+StateUnits::StateUnits(const StateFields& fields, std::shared_ptr<offload::Tiers> tiers, StreamedStateOptions options)
+    : fields_(fields), tiers_(std::move(tiers)), options_(options) {}
+
+void StateUnits::follow(const ParamGroups& groups, const States& states) {
+  if (!changed(groups)) {
+    return;
+  }
+  NewParameters found = find_new(groups, states);
+  if (!found.slots.empty()) {
+    add(std::move(found.slots));
+  }
+  frozen_ = std::move(found.frozen);
+  list_members(groups);
+}
+
+bool StateUnits::changed(const ParamGroups& groups) const {
+  const auto same_list = [](const auto& followed, const auto& group) {
+    return std::equal(followed.begin(), followed.end(), group.params().begin(), group.params().end(),
+                      [](const auto* impl, const at::Tensor& now) { return impl == now.unsafeGetTensorImpl(); });
+  };
+  return !std::equal(followed_.begin(), followed_.end(), groups.begin(), groups.end(), same_list) ||
+         std::any_of(frozen_.begin(), frozen_.end(), has_gradient);
+}
+
+StateUnits::NewParameters StateUnits::find_new(const ParamGroups& groups, const States& states) const {
+  std::unordered_map<const c10::TensorImpl*, FieldMask> needed;  // Over all uses of a tied parameter.
+  for (const auto& group : groups) {
+    const FieldMask mask = fields_.needed(group.options());
+    for (const at::Tensor& parameter : group.params()) {
+      needed[parameter.unsafeGetTensorImpl()] |= mask;
+    }
+  }
+  NewParameters found;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (std::size_t i = 0; i < groups[g].params().size(); ++i) {
+      const at::Tensor& parameter = groups[g].params()[i];
+      const auto first_use = needed.find(parameter.unsafeGetTensorImpl());
+      if (first_use == needed.end() || places_.count(first_use->first) != 0) {
+        continue;
+      }
+      const auto state = states.find(parameter.unsafeGetTensorImpl());
+      const bool stepped = state != states.end();
+      if (stepped || parameter.requires_grad() || has_gradient(parameter)) {
+        found.slots.push_back(
+            make_slot(parameter, name_of(g, i), first_use->second, fields_, stepped ? state->second.get() : nullptr));
+      } else {
+        found.frozen.push_back(parameter);
+      }
+      needed.erase(first_use);
+    }
+  }
+  return found;
+}
+
+SubGroupLimits StateUnits::limits() const {
+  if (options_.sub_group_numel != 0) {
+    return {.numel = options_.sub_group_numel};
+  }
+  return {.bytes = default_sub_group_bytes(std::min(options_.host_bytes, tiers_->host().limit_bytes()),
+                                           options_.ring_slots)};
+}
+
+// Without any limit only the ring is taken: who asks for the disk wants the memory.
+std::uint64_t StateUnits::host_share(const std::vector<std::uint64_t>& block_bytes) const {
+  const std::uint64_t available = tiers_->host().available_bytes();
+  if (options_.host_bytes != offload::kUnlimitedBytes) {
+    const std::uint64_t used = placement_.resident_bytes + placement_.ring_bytes;
+    return std::min(available, options_.host_bytes - std::min(used, options_.host_bytes));
+  }
+  if (options_.disk_allowed && tiers_->host().limit_bytes() == offload::kUnlimitedBytes) {
+    return options_.ring_slots * offload::page_ceil(*std::max_element(block_bytes.begin(), block_bytes.end()));
+  }
+  return available;
+}
+
+void StateUnits::add(std::vector<ParameterSlot> slots) {
+  std::vector<StateUnit> units;
+  std::vector<std::uint64_t> block_bytes;
+  for (SubGroup& group : pack(std::move(slots), limits(), units_.size())) {
+    if (group.bytes > 0) {
+      block_bytes.push_back(group.bytes);
+    }
+    units.push_back({std::move(group), nullptr, std::nullopt, false, false});
+  }
+  offload::Placement placed;
+  if (!block_bytes.empty()) {
+    placed = offload::place({.name = kName,
+                             .block_bytes = block_bytes,
+                             .host_bytes = host_share(block_bytes),
+                             .ring_slots = options_.ring_slots,
+                             .disk_allowed = options_.disk_allowed});
+  }
+  std::unique_ptr<BlockStore> store = make_store(tiers_, placed, options_.ring_slots);
+  auto home = placed.home.begin();
+  for (StateUnit& unit : units) {
+    if (unit.group.bytes > 0) {
+      unit.store = store.get();
+      unit.on_disk = *home == Tier::kDisk;
+      unit.block = store->add(unit.group.bytes, *home++, unit.group.label);
+    }
+  }
+  // Nothing was changed up to here.
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    for (std::size_t s = 0; s < units[u].group.slots.size(); ++s) {
+      const ParameterSlot& slot = units[u].group.slots[s];
+      places_[slot.parameter.unsafeGetTensorImpl()] = {units_.size() + u, s};
+      placement_.state_bytes += slot.fields.size() * slot.parameter.nbytes();
+    }
+  }
+  placement_.sub_groups += units.size();
+  placement_.resident_bytes += placed.resident_bytes;
+  placement_.ring_bytes += placed.ring_bytes;
+  placement_.disk_bytes += placed.disk_bytes;
+  std::move(units.begin(), units.end(), std::back_inserter(units_));
+  if (store != nullptr) {
+    stores_.push_back(std::move(store));
+  }
+}
+
+void StateUnits::list_members(const ParamGroups& groups) {
+  for (StateUnit& unit : units_) {
+    unit.group.members.clear();
+  }
+  followed_.assign(groups.size(), {});
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (const at::Tensor& parameter : groups[g].params()) {
+      followed_[g].push_back(parameter.unsafeGetTensorImpl());
+      const auto place = places_.find(parameter.unsafeGetTensorImpl());
+      if (place != places_.end()) {
+        units_[place->second.unit].group.members.push_back({g, place->second.slot});
+      }
+    }
+  }
+}
+
+void StateUnits::check(const ParamGroups& groups) const {
+  std::vector<FieldMask> needed;
+  needed.reserve(groups.size());
+  for (const auto& group : groups) {
+    needed.push_back(fields_.needed(group.options()));
+  }
+  for (const StateUnit& unit : units_) {
+    for (const Member& member : unit.group.members) {
+      const ParameterSlot& slot = unit.group.slots[member.slot];
+      if (!has_gradient(slot.parameter)) {
+        continue;
+      }
+      check_room(slot, needed[member.group], member.group);
+      if (needed[member.group] != 0 && slot.parameter.grad().layout() != at::kStrided) {
+        throw Error("the gradient of " + slot.name + " is sparse; " + std::string(fields_.optimizer()) +
+                    " with state needs dense gradients: take to_dense() of it, or make the layer's gradient dense");
+      }
+    }
+  }
+}
+
+void StateUnits::check_room(const ParameterSlot& slot, FieldMask needed, std::size_t group) const {
+  for (std::size_t field = 0; field < fields_.names().size(); ++field) {
+    if (((needed & ~slot.planned) >> field & 1U) != 0) {
+      throw ConfigError("the options of group " + std::to_string(group) + " ask " + std::string(fields_.optimizer()) +
+                        " for the state tensor " + std::string(fields_.names()[field]) + ", for which " + slot.name +
+                        " has no room: options that add state are set before wrap(); set them and wrap again");
+    }
+  }
+}
+
+}  // namespace spillway::optimizer
