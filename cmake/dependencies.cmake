@@ -3,6 +3,7 @@ set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)  # An installed program finds LibTorch as it did in the tree.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
@@ -14,7 +15,6 @@ if(SPILLWAY_LLD)
 endif()
 
 find_package(Threads REQUIRED)
-find_package(TBB CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(nlohmann_json 3.10 CONFIG REQUIRED)
 

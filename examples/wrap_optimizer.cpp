@@ -1,6 +1,7 @@
 // An ordinary LibTorch training loop whose optimizer state lives on disk: only the lines at "Spillway" are new.
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/randn.h>
@@ -21,20 +22,21 @@ int main(int count, char** arguments) {
   const at::Tensor input = at::randn({256, 64});
   const at::Tensor target = input.square().mean(1, /*keepdim=*/true);
 
+  at::Tensor loss = at::mse_loss(model->forward(input), target);
+  std::printf("loss %.4f before training\n", loss.item<double>());
+
   spillway::OptimizerConfig config;  // Spillway: where the state goes, and how much host memory it may take.
   config.nvme_path = count > 1 ? arguments[1] : std::filesystem::temp_directory_path().string();
   config.host_bytes = 3 << 20;
   auto optimizer = spillway::wrap(std::make_unique<torch::optim::AdamW>(model->parameters()), config);
-
-  for (int step = 1; step <= 50; ++step) {
+  for (int step = 0; step < 50; ++step) {
     optimizer->zero_grad();  // Starts to read the state that the step below needs first.
-    const at::Tensor loss = at::mse_loss(model->forward(input), target);
+    loss = at::mse_loss(model->forward(input), target);
     loss.backward();
     optimizer->step();
-    if (step == 1 || step == 50) {
-      std::printf("step %2d: loss %.4f\n", step, loss.item<double>());
-    }
   }
+
+  std::printf("loss %.4f after 50 steps\n", loss.item<double>());
   const auto moved = optimizer->steady_step_bytes();
   std::printf("each step reads %llu and writes %llu bytes of state\n", static_cast<unsigned long long>(moved.read),
               static_cast<unsigned long long>(moved.written));
