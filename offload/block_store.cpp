@@ -16,12 +16,12 @@ Lease::Lease(Lease&& other) noexcept
       fresh_(other.fresh_) {}
 
 Lease& Lease::operator=(Lease&& other) noexcept {
-  Lease former(std::move(*this));
-  store_ = std::exchange(other.store_, nullptr);
-  id_ = other.id_;
-  access_ = other.access_;
-  bytes_ = std::exchange(other.bytes_, {});
-  fresh_ = other.fresh_;
+  Lease taken(std::move(other));  // First, so that assigning to itself keeps what there is.
+  std::swap(store_, taken.store_);
+  std::swap(id_, taken.id_);
+  std::swap(access_, taken.access_);
+  std::swap(bytes_, taken.bytes_);
+  std::swap(fresh_, taken.fresh_);
   return *this;
 }
 

@@ -84,21 +84,24 @@ class BlockStore {
   /// Adds a block of `bytes` (> 0) at home on `home`; its contents start as zeros. `label` names it in errors.
   /// @throws BudgetExceeded if the space given at construction is used up.
   BlockId add(std::uint64_t bytes, Tier home, std::string label);
-  /// Forgets a block and frees its space once nothing is in flight. Precondition: not leased.
+  /// Forgets a block and frees its space once nothing is in flight there; does not wait. Precondition: not leased, not
+  /// to come in the running pass.
   void remove(BlockId id);
-  /// Changes where a block lives. To disk: written in the background, its host memory is free afterwards. To host:
-  /// read now. Precondition: not leased, not part of a running pass.
+  /// Changes where a block lives. To disk: written in the background, its host memory is free afterwards (a later block
+  /// that needs it waits). To host: read now. Precondition: not leased, not to come in the running pass.
+  /// @throws BudgetExceeded where there is no room, IoError, Corruption, TimedOut: the block stays where it was.
   void set_home(BlockId id, Tier home);
   [[nodiscard]] Tier home(BlockId id) const;
 
   /// Announces the next pass: blocks in the order in which they will be acquired, each once. Reading ahead starts at
-  /// once and returns without waiting. A former pass that was not finished is given up (what was read is dropped).
-  /// Precondition: no lease of a streamed block is out.
+  /// once and returns without waiting. A former pass that was not finished is given up (what was read is dropped); an
+  /// empty order does only that. Precondition: no lease of a streamed block is out.
   void begin(std::span<const BlockId> order, Access access);
-  /// The block, in memory. Streamed blocks must be acquired in the announced order and with its access; resident ones
-  /// at any time. Blocks until the block is there (that time counts as stall). At most ring_slots - 1 leases of
-  /// streamed blocks at a time.
-  /// @throws IoError, Corruption (names store, block, generation), TimedOut.
+  /// The block, in memory. Streamed blocks must be acquired in the announced order and with its access; where no pass
+  /// is running, one alone is a pass of its own. Resident ones at any time. Blocks until the block is there (that time
+  /// counts as stall). At most ring_slots - 1 leases of streamed blocks at a time.
+  /// @throws IoError, also of an earlier write-back; Corruption (names store, block, generation); TimedOut: the block
+  /// can be asked for again.
   [[nodiscard]] Lease acquire(BlockId id, Access access);
   /// Waits until every write-back has ended. @throws what failed.
   void flush();

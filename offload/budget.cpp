@@ -33,10 +33,10 @@ Reservation::Reservation(Reservation&& other) noexcept
       bytes_(std::exchange(other.bytes_, 0)) {}
 
 Reservation& Reservation::operator=(Reservation&& other) noexcept {
-  Reservation former(std::move(*this));
-  budget_ = std::exchange(other.budget_, nullptr);
-  owner_ = std::move(other.owner_);
-  bytes_ = std::exchange(other.bytes_, 0);
+  Reservation taken(std::move(other));  // First, so that assigning to itself keeps what there is.
+  std::swap(budget_, taken.budget_);
+  std::swap(owner_, taken.owner_);
+  std::swap(bytes_, taken.bytes_);
   return *this;
 }
 

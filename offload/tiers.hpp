@@ -17,11 +17,11 @@ namespace spillway::offload {
 struct TiersOptions {
   std::uint64_t host_bytes = kUnlimitedBytes;  ///< Budget of host memory for all clients together.
   std::uint64_t disk_bytes = kUnlimitedBytes;  ///< Budget of the disk for all clients together.
-  std::string nvme_path;                       ///< Folder for the swap file; empty: there is no disk tier.
+  std::string nvme_path{};                     ///< Folder for the swap file; empty: there is no disk tier.
   EngineChoice engine = EngineChoice::kAuto;
-  EngineOptions aio;
+  EngineOptions aio{};
   std::chrono::milliseconds deadline{60'000};  ///< Longest wait for one transfer.
-  LogSink log;                                 ///< Default: one line on stderr.
+  LogSink log{};                               ///< Default: one line on stderr.
 };
 
 /// The memory and disk of one rank: budgets, the swap file, the engine that moves bytes between them, and counters.

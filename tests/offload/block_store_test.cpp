@@ -148,22 +148,22 @@ TEST(BlockStore, LetsLeasesOfOnePassBeDroppedInAnyOrder) {
   }
 }
 
-TEST(BlockStore, RunsAThousandPassesOverARingOfTwo) {
-  for (const Ending ending : {Ending::kAtOnce, Ending::kOnDemand, Ending::kShuffled}) {
-    MemoryTiers memory(ending);
-    StreamedStore streamed(memory.tiers, 3, 100, 2);
-    for (int pass = 0; pass < 1000; ++pass) {
-      streamed.store.begin(streamed.ids, Access::kReadWrite);
-      for (const BlockId id : streamed.ids) {
-        const Lease lease = streamed.store.acquire(id, Access::kReadWrite);
-        ASSERT_TRUE(all_equal(lease.bytes(), static_cast<std::uint8_t>(pass)));
-        std::memset(lease.bytes().data(), static_cast<std::uint8_t>(pass + 1), lease.bytes().size());
-      }
-    }
-    streamed.store.flush();
-    EXPECT_THAT(memory.engine->in_flight(), testing::IsEmpty());
-    EXPECT_THAT(memory.engine->hazards(), testing::IsEmpty());
-  }
+TEST(Lease, ReleasesItsBlockOnceHoweverItIsMoved) {
+  MemoryTiers memory(Ending::kAtOnce);
+  StreamedStore streamed(memory.tiers, 3, 4096, 3);
+  Lease first = streamed.store.acquire(streamed.ids[0], Access::kOverwrite);
+  Lease second(std::move(first));
+  EXPECT_FALSE(first);
+  EXPECT_TRUE(first.bytes().empty());
+  Lease& itself = second;
+  second = std::move(itself);
+  ASSERT_TRUE(second);
+  EXPECT_EQ(memory.engine->submitted(), 0U) << "nobody has released it yet";
+  second = streamed.store.acquire(streamed.ids[1], Access::kOverwrite);
+  EXPECT_EQ(memory.engine->submitted(), 1U) << "the one that was overwritten is released";
+  second.release();
+  second.release();
+  EXPECT_EQ(memory.engine->submitted(), 2U);
 }
 
 TEST(BlockStore, CountsTimeThatACallerWaitedAsStallAndNoneWhereTheTransferWasHidden) {
