@@ -1,0 +1,62 @@
+#include <spillway/app/methods/moco.hpp>
+
+#include <utility>
+
+#include <ATen/ops/cat.h>
+
+#include <spillway/queue/streaming_loss.hpp>
+
+namespace spillway::app {
+namespace {
+
+at::ScalarType scalar_type(BankDtype dtype) {
+  switch (dtype) {
+    case BankDtype::kFp16:
+      return at::kHalf;
+    case BankDtype::kBf16:
+      return at::kBFloat16;
+    case BankDtype::kFp32:
+      return at::kFloat;
+    case BankDtype::kFp64:
+      return at::kDouble;
+  }
+  return at::kHalf;
+}
+
+}  // namespace
+
+queue::BankOptions bank_options(const Config& config) {
+  const BankConfig& bank = config.contrastive.bank;
+  queue::BankOptions options;
+  options.capacity = static_cast<std::int64_t>(config.contrastive.queue_size);
+  options.dim = static_cast<std::int64_t>(config.contrastive.projection_dim);
+  options.dtype = scalar_type(bank.dtype);
+  options.segment_rows = static_cast<std::int64_t>(bank.segment_rows);
+  options.disk_allowed = bank.device == OffloadDevice::kNvme;
+  const bool limited = bank.device != OffloadDevice::kNone && bank.host_bytes != 0;
+  options.host_bytes = limited ? bank.host_bytes : config.offload.host_bytes;
+  return options;
+}
+
+Moco::Moco(const Config& config, ImageGeometry geometry, std::shared_ptr<offload::Tiers> tiers)
+    : temperature_(config.contrastive.temperature),
+      network_(config.encoder, config.contrastive, geometry),
+      momentum_encoder_({config.encoder, config.contrastive, geometry}, network_, config.contrastive.momentum),
+      bank_(std::move(tiers), bank_options(config)) {
+  network_.train(true);
+}
+
+at::Tensor Moco::loss(const at::Tensor& queries, const at::Tensor& keys, const StreamName& shuffle) {
+  const at::Tensor q = network_.project(queries);
+  const at::Tensor k = momentum_encoder_.encode(keys, shuffled_rows(keys.size(0), shuffle));
+  window_keys_.push_back(k);
+  return queue::info_nce(q, k, bank_, temperature_).loss;
+}
+
+void Moco::finish_window() {
+  momentum_encoder_.follow();
+  if (!window_keys_.empty()) bank_.enqueue(at::cat(window_keys_));
+  window_keys_.clear();
+}
+
+}  // namespace spillway::app

@@ -1,0 +1,64 @@
+#include <spillway/app/methods/momentum_encoder.hpp>
+
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/argsort.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+
+#include <spillway/offload/check.hpp>
+
+namespace spillway::app {
+namespace {
+
+std::vector<at::Tensor> tensors(const std::vector<NamedTensor>& named) {
+  std::vector<at::Tensor> list;
+  for (const NamedTensor& entry : named) list.push_back(entry.tensor);
+  return list;
+}
+
+void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
+  SPILLWAY_CHECK(to.size() == from.size(), "the two networks are of one configuration");
+  for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+}
+
+}  // namespace
+
+at::Tensor shuffled_rows(std::int64_t rows, const StreamName& name) {
+  at::Tensor order = at::empty({rows}, at::kLong);
+  std::int64_t* row = order.mutable_data_ptr<std::int64_t>();
+  CounterRng rng(name);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const std::int64_t place = rng.below(static_cast<std::uint32_t>(i + 1));
+    row[i] = row[place];
+    row[place] = i;
+  }
+  return order;
+}
+
+MomentumEncoder::MomentumEncoder(ProjectedEncoder network, const ProjectedEncoder& followed, double momentum)
+    : network_(std::move(network)),
+      own_(tensors(network_.parameters())),
+      followed_(tensors(followed.parameters())),
+      momentum_(momentum) {
+  const at::NoGradGuard no_grad;
+  copy_all(own_, followed_);
+  copy_all(tensors(network_.buffers()), tensors(followed.buffers()));
+  for (at::Tensor& parameter : own_) parameter.set_requires_grad(false);
+  network_.train(true);
+}
+
+at::Tensor MomentumEncoder::encode(const at::Tensor& images, const at::Tensor& shuffle) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor keys = network_.project(images.index_select(0, shuffle));
+  return keys.index_select(0, shuffle.argsort());
+}
+
+void MomentumEncoder::follow() {
+  const at::NoGradGuard no_grad;
+  at::_foreach_lerp_(own_, followed_, 1.0 - momentum_);
+}
+
+}  // namespace spillway::app

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <spillway/app/data/counter_rng.hpp>
+#include <spillway/app/encoders/encoder.hpp>
+
+namespace spillway::app {
+
+/// The rows 0 … rows - 1 in random order, as an int64 tensor: a pure function of its arguments.
+[[nodiscard]] at::Tensor shuffled_rows(std::int64_t rows, const StreamName& name);
+
+/// MoCo's key encoder: starts as a copy of the trained network and follows it slowly, by a moving average of the
+/// parameters in float32. Batch-norm statistics are its own. Not thread-safe.
+/// Source: He et al. 2020, sec. 3.2.
+class MomentumEncoder {
+ public:
+  /// @param network   Of the same configuration as `followed`; overwritten with its parameters and buffers, and put in
+  ///                  training mode. Its parameters need no gradient from here on.
+  /// @param followed  The trained network; outlives this.
+  /// @param momentum  Share of the former value that stays, 0 to 1.
+  MomentumEncoder(ProjectedEncoder network, const ProjectedEncoder& followed, double momentum);
+
+  /// Keys of the images: [N, 1, H, W] to [N, projection_dim], in the order of the images, without a gradient. The
+  /// network sees them in the order `shuffle` ([N] int64, a permutation), so that its batch-norm groups are made of
+  /// other rows than those of the queries.
+  [[nodiscard]] at::Tensor encode(const at::Tensor& images, const at::Tensor& shuffle);
+
+  /// key = momentum * key + (1 - momentum) * followed, for every parameter. Call it once after each optimizer step.
+  void follow();
+
+  [[nodiscard]] const ProjectedEncoder& network() const noexcept { return network_; }
+
+ private:
+  ProjectedEncoder network_;
+  std::vector<at::Tensor> own_;  // Parameters, in the order of those followed.
+  std::vector<at::Tensor> followed_;
+  double momentum_;
+};
+
+}  // namespace spillway::app

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstdint>
+
+namespace spillway::app {
+
+/// Most memory that this process ever had resident, as the kernel counts it since it was started (not what its parent
+/// had); 0 where /proc can't be read.
+[[nodiscard]] std::uint64_t peak_resident_bytes();
+
+}  // namespace spillway::app

@@ -1,0 +1,85 @@
+#include <spillway/app/training/run_tiers.hpp>
+
+#include <array>
+#include <cstdio>
+#include <utility>
+
+#include <spillway/offload/error.hpp>
+#include <spillway/offload/format_bytes.hpp>
+
+namespace spillway::app {
+namespace {
+
+using offload::Tier;
+
+offload::EngineChoice engine_choice(EngineChoice choice) {
+  switch (choice) {
+    case EngineChoice::kAuto:
+      return offload::EngineChoice::kAuto;
+    case EngineChoice::kIoUring:
+      return offload::EngineChoice::kIoUring;
+    case EngineChoice::kThreads:
+      return offload::EngineChoice::kThreads;
+  }
+  return offload::EngineChoice::kAuto;
+}
+
+std::string row(const std::string& owner, std::string_view where, const std::string& bytes) {
+  std::array<char, 160> text{};
+  std::snprintf(text.data(), text.size(), "  %-36s %-5s %12s", owner.c_str(), std::string(where).c_str(),
+                bytes.c_str());
+  return text.data();
+}
+
+std::string limit(const offload::Budget& budget) {
+  return budget.limit_bytes() == offload::kUnlimitedBytes ? std::string("no limit")
+                                                          : offload::format_bytes(budget.limit_bytes());
+}
+
+}  // namespace
+
+std::shared_ptr<offload::Tiers> make_tiers(const Config& config, offload::LogSink log) {
+  offload::TiersOptions options;
+  options.host_bytes = config.offload.host_bytes;
+  options.disk_bytes = config.offload.disk_bytes;
+  options.engine = engine_choice(config.aio.engine);
+  options.aio.block_bytes = config.aio.block_size;
+  options.aio.queue_depth = static_cast<unsigned>(config.aio.queue_depth);
+  options.log = std::move(log);
+  const bool disk = config.zero.offload_optimizer.device == OffloadDevice::kNvme ||
+                    config.contrastive.bank.device == OffloadDevice::kNvme;
+  if (disk) {
+    if (config.offload.nvme_paths.size() != 1) {
+      throw ConfigError("offload.nvme_path: names " + std::to_string(config.offload.nvme_paths.size()) +
+                        " folders; this version swaps to one");
+    }
+    options.nvme_path = config.offload.nvme_paths.front();
+  }
+  return std::make_shared<offload::Tiers>(std::move(options));
+}
+
+std::vector<std::string> describe_placement(offload::Tiers& tiers, const queue::BankPlacement& bank,
+                                            const optimizer::StatePlacement& state, std::uint64_t parameter_bytes) {
+  std::vector<std::string> lines = {row("placed", "tier", "bytes")};
+  const auto add = [&lines](const std::string& owner, Tier tier, std::uint64_t bytes) {
+    if (bytes > 0) lines.push_back(row(owner, to_string(tier), offload::format_bytes(bytes)));
+  };
+  add("optimizer state, resident", Tier::kHost, state.resident_bytes);
+  add("optimizer state, staging buffers", Tier::kHost, state.ring_bytes);
+  add("optimizer state, streamed", Tier::kDisk, state.disk_bytes);
+  add("bank, newest segments", Tier::kHost, bank.resident_bytes);
+  add("bank, staging buffers", Tier::kHost, bank.ring_bytes);
+  add("bank, tile of a scan", Tier::kHost, bank.tile_bytes);
+  add("bank, cold segments", Tier::kDisk, bank.disk_bytes);
+  lines.push_back(row("together, of " + limit(tiers.host()), to_string(Tier::kHost),
+                      offload::format_bytes(tiers.host().used_bytes())));
+  if (tiers.has_disk()) {
+    lines.push_back(row("together, of " + limit(tiers.disk()), to_string(Tier::kDisk),
+                        offload::format_bytes(tiers.disk().used_bytes())));
+  }
+  lines.push_back(
+      row("other: parameters, in no budget", to_string(Tier::kHost), offload::format_bytes(parameter_bytes)));
+  return lines;
+}
+
+}  // namespace spillway::app

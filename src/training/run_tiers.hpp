@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <spillway/app/config/config.hpp>
+#include <spillway/offload/tiers.hpp>
+#include <spillway/optimizer/streamed_state.hpp>
+#include <spillway/queue/bank_plan.hpp>
+
+namespace spillway::app {
+
+/// Memory and disk of a run, shared by optimizer and bank. There is a disk where something is to go to it.
+/// @throws ConfigError for more folders than one; IoError for a folder that is missing or not writable, or an engine
+/// that is forced and does not work.
+[[nodiscard]] std::shared_ptr<offload::Tiers> make_tiers(const Config& config, offload::LogSink log);
+
+/// Where everything is placed, as a table of owner, tier and bytes: one line an element. Rows of no bytes are left out.
+/// @param parameter_bytes  Of the trained network, which LibTorch holds and no budget counts.
+[[nodiscard]] std::vector<std::string> describe_placement(offload::Tiers& tiers, const queue::BankPlacement& bank,
+                                                          const optimizer::StatePlacement& state,
+                                                          std::uint64_t parameter_bytes);
+
+}  // namespace spillway::app

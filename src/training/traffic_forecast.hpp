@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <spillway/optimizer/sharded_optimizer.hpp>
+#include <spillway/queue/bank_plan.hpp>
+
+namespace spillway::app {
+
+/// Says, before the first step, what every step of a run will read from and write to disk: the optimizer's pass over
+/// its state, a scan of the bank for each micro-batch, and the enqueue of the window's keys. By sizes and rules alone;
+/// the run is measured where the transfers are submitted, and compared. A value type.
+class TrafficForecast {
+ public:
+  /// @param first   What the optimizer moves in its first step, @param steady in every later one.
+  TrafficForecast(const queue::BankOptions& bank, const optimizer::StepBytes& first,
+                  const optimizer::StepBytes& steady);
+
+  /// The next step.
+  /// @param micro_batch_rows  Rows of each micro-batch of its window, in order.
+  optimizer::StepBytes next(std::span<const std::int64_t> micro_batch_rows);
+
+ private:
+  queue::BankForecast bank_;
+  optimizer::StepBytes optimizer_;
+  optimizer::StepBytes steady_;
+};
+
+}  // namespace spillway::app

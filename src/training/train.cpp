@@ -1,0 +1,270 @@
+#include <spillway/app/training/train.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
+#include <spillway/app/config/load_config.hpp>
+#include <spillway/app/data/dataset.hpp>
+#include <spillway/app/methods/moco.hpp>
+#include <spillway/app/report/metrics.hpp>
+#include <spillway/app/report/progress.hpp>
+#include <spillway/app/training/few_label_run.hpp>
+#include <spillway/app/training/optimizer_factory.hpp>
+#include <spillway/app/training/peak_memory.hpp>
+#include <spillway/app/training/run_plan.hpp>
+#include <spillway/app/training/run_tiers.hpp>
+#include <spillway/app/training/traffic_forecast.hpp>
+#include <spillway/app/training/training_step.hpp>
+#include <spillway/app/training/weights_hash.hpp>
+#include <spillway/distributed/launch.hpp>
+#include <spillway/distributed/process_group.hpp>
+#include <spillway/offload/error.hpp>
+#include <spillway/offload/format_bytes.hpp>
+
+namespace spillway::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using offload::format_bytes;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// Counters of the tiers at one moment.
+struct Reading {
+  explicit Reading(const offload::Stats& stats)
+      : read(stats.read_bytes), written(stats.written_bytes), stall_ns(stats.stall_ns) {}
+  std::uint64_t read;
+  std::uint64_t written;
+  std::uint64_t stall_ns;
+};
+
+std::unique_ptr<distributed::Collective> only_rank() {
+  const distributed::RankEnvironment environment = distributed::read_rank_environment();
+  if (environment.world_size != 1) {
+    throw ConfigError("the environment describes rank " + std::to_string(environment.rank) + " of " +
+                      std::to_string(environment.world_size) +
+                      ": `spillway train` runs one rank in this version; start it without a launcher");
+  }
+  return distributed::connect(environment);
+}
+
+void prepare_folder(const Config& config) {
+  const std::filesystem::path folder = config.out;
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    throw IoError({.operation = "create folder",
+                   .path = config.out,
+                   .error_number = error.value(),
+                   .advice = "name a folder for the run that can be written (--out)"});
+  }
+  std::filesystem::remove(folder / "summary.json", error);
+  write_json_file(folder / "config.json", to_json(config));
+}
+
+class Run {
+ public:
+  Run(const Config& config, const TrainOptions& options, Dataset dataset);
+  Summary operator()();
+
+ private:
+  void announce();
+  optimizer::StepBytes predict_all();
+  void loop();
+  StepMetrics step(std::uint64_t index);
+  void compare(std::uint64_t index, const StepMetrics& metrics);
+  Summary finish();
+
+  const Config& config_;
+  const TrainOptions& options_;
+  const Clock::time_point start_ = Clock::now();
+  std::unique_ptr<distributed::Collective> ranks_;
+  Dataset dataset_;
+  RunPlan plan_;
+  Progress progress_;
+  std::shared_ptr<offload::Tiers> tiers_;
+  Moco moco_;
+  std::unique_ptr<optimizer::Optimizer> optimizer_;
+  TrainingStep training_step_;
+  TrafficForecast forecast_;
+  MetricsWriter metrics_;
+  std::optional<EpochOrder> order_;
+  std::uint64_t order_epoch_ = 0;
+  double steps_s_ = 0.0;
+  double stall_s_ = 0.0;
+  Summary summary_;
+};
+
+ProgressOptions progress_options(const Config& config, const TrainOptions& options, const RunPlan& plan) {
+  ProgressOptions progress;
+  progress.columns = options.columns;
+  progress.total_steps = plan.steps();
+  progress.steps_per_print = config.steps_per_print;
+  progress.host_budget_bytes = config.offload.host_bytes;
+  progress.disk_budget_bytes = config.offload.disk_bytes;
+  return progress;
+}
+
+std::vector<at::Tensor> parameters_of(const ProjectedEncoder& network) {
+  std::vector<at::Tensor> parameters;
+  for (const NamedTensor& parameter : network.parameters()) parameters.push_back(parameter.tensor);
+  return parameters;
+}
+
+ImageGeometry geometry_of(const ImageSet& images) { return {images.width, images.height}; }
+
+Run::Run(const Config& config, const TrainOptions& options, Dataset dataset)
+    : config_(config),
+      options_(options),
+      ranks_(only_rank()),
+      dataset_(std::move(dataset)),
+      plan_(config, dataset_.images.train.size()),
+      progress_(options.out, progress_options(config, options, plan_)),
+      tiers_(make_tiers(config, [this](const std::string& line) { progress_.message(line); })),
+      moco_(config, geometry_of(dataset_.images.train), tiers_),
+      optimizer_(make_optimizer(config, parameters_of(moco_.network()), tiers_)),
+      training_step_(config, dataset_.images.train, moco_, *optimizer_, *ranks_),
+      forecast_(bank_options(config), optimizer_->next_step_bytes(), optimizer_->steady_step_bytes()),
+      metrics_(std::filesystem::path(config.out) / "metrics.jsonl") {}
+
+void Run::announce() {
+  const ImageSet& train = dataset_.images.train;
+  progress_.message("moco on " + dataset_.name + ": " + std::to_string(train.size()) + " images of " +
+                    std::to_string(train.width) + " x " + std::to_string(train.height) + " to train on, " +
+                    std::to_string(dataset_.images.test.size()) + " to test on; " + std::to_string(plan_.steps()) +
+                    " steps of " + std::to_string(config_.train_batch_size) + " images, " +
+                    std::to_string(at::get_num_threads()) + " threads");
+  for (const std::string& note : dataset_.notes) progress_.message(note);
+  if (config_.contrastive.batch_norm_groups < 2) {
+    progress_.message(
+        "contrastive.batch_norm_groups is 1: batch statistics tell which rows belong together; take 2 or more");
+  }
+  std::uint64_t parameter_bytes = 0;
+  for (const NamedTensor& parameter : moco_.network().parameters()) parameter_bytes += parameter.tensor.nbytes();
+  for (const std::string& line :
+       describe_placement(*tiers_, moco_.bank().placement(), optimizer_->placement(), parameter_bytes)) {
+    progress_.message(line);
+  }
+}
+
+/// Walks a copy of the forecast through the run and shows what it says.
+optimizer::StepBytes Run::predict_all() {
+  TrafficForecast forecast = forecast_;
+  optimizer::StepBytes sum;
+  optimizer::StepBytes last;
+  for (std::uint64_t index = 0; index < plan_.steps(); ++index) {
+    last = forecast.next(plan_.rows(index));
+    sum.read += last.read;
+    sum.written += last.written;
+  }
+  progress_.message("predicted disk traffic: " + format_bytes(sum.read) + " read and " + format_bytes(sum.written) +
+                    " written in the run; " + format_bytes(sum.read / plan_.steps()) + " and " +
+                    format_bytes(sum.written / plan_.steps()) + " a step on average, " + format_bytes(last.read) +
+                    " and " + format_bytes(last.written) + " in the last one");
+  return sum;
+}
+
+Summary Run::operator()() {
+  announce();
+  const optimizer::StepBytes predicted = predict_all();
+  summary_.predicted_read_bytes = predicted.read;
+  summary_.predicted_write_bytes = predicted.written;
+  summary_.loss_first = summary_.loss_last = std::numeric_limits<double>::quiet_NaN();
+  summary_.accuracy.raw = raw_accuracy(dataset_.images, config_);
+  summary_.accuracy.untrained = encoder_accuracy(dataset_.images, moco_.network(), config_);
+  try {
+    loop();
+  } catch (...) {
+    progress_.finish();  // The reason gets a line of its own.
+    throw;
+  }
+  progress_.finish();
+  return finish();
+}
+
+void Run::loop() {
+  for (std::uint64_t index = 0; index < plan_.steps(); ++index) {
+    if (options_.stop != nullptr && options_.stop->received()) {
+      progress_.message("stopped by a signal after " + std::to_string(index) +
+                        " steps; there are no checkpoints yet, a new run starts anew");
+      return;
+    }
+    const StepMetrics metrics = step(index);
+    compare(index, metrics);
+    metrics_.write(metrics);
+    progress_.step(metrics);
+  }
+}
+
+StepMetrics Run::step(std::uint64_t index) {
+  const StepPlace place = plan_.place(index);
+  if (!order_ || order_epoch_ != place.epoch) {
+    order_ = plan_.order(place.epoch);
+    order_epoch_ = place.epoch;
+  }
+  const Reading before(tiers_->stats());
+  const Clock::time_point start = Clock::now();
+  const StepResult result = training_step_.run(*order_, place);
+  StepMetrics metrics;
+  metrics.step_s = seconds_since(start);
+  const Reading after(tiers_->stats());
+  metrics.step = index + 1;
+  metrics.epoch = place.epoch;
+  metrics.loss = result.loss;
+  metrics.lr = config_.optimizer.lr;
+  metrics.grad_norm = result.grad_norm;
+  metrics.stall_s = static_cast<double>(after.stall_ns - before.stall_ns) * 1e-9;
+  metrics.samples_per_s = static_cast<double>(result.samples) / metrics.step_s;
+  metrics.read_bytes = after.read - before.read;
+  metrics.write_bytes = after.written - before.written;
+  metrics.host_bytes = tiers_->host().used_bytes();
+  metrics.disk_bytes = tiers_->disk().used_bytes();
+  return metrics;
+}
+
+void Run::compare(std::uint64_t index, const StepMetrics& metrics) {
+  const optimizer::StepBytes predicted = forecast_.next(plan_.rows(index));
+  if (metrics.read_bytes != predicted.read || metrics.write_bytes != predicted.written) {
+    ++summary_.steps_off_prediction;
+  }
+  if (index == 0) summary_.loss_first = metrics.loss;
+  summary_.loss_last = metrics.loss;
+  summary_.steps = index + 1;
+  summary_.read_bytes += metrics.read_bytes;
+  summary_.write_bytes += metrics.write_bytes;
+  stall_s_ += metrics.stall_s;
+  steps_s_ += metrics.step_s;
+}
+
+Summary Run::finish() {
+  summary_.accuracy.trained = encoder_accuracy(dataset_.images, moco_.network(), config_);
+  summary_.seconds = seconds_since(start_);
+  summary_.stall_share = steps_s_ > 0.0 ? stall_s_ / steps_s_ : 0.0;
+  summary_.host = {tiers_->host().limit_bytes(), tiers_->host().peak_bytes()};
+  if (tiers_->has_disk()) summary_.disk = {tiers_->disk().limit_bytes(), tiers_->disk().peak_bytes()};
+  summary_.peak_rss_bytes = peak_resident_bytes();
+  summary_.threads = static_cast<std::uint64_t>(at::get_num_threads());
+  summary_.weights_xxh3 = weights_xxh3(moco_.network().parameters());
+  write_json_file(std::filesystem::path(config_.out) / "summary.json", to_json(summary_));
+  options_.out << describe(summary_) << std::flush;
+  return summary_;
+}
+
+}  // namespace
+
+Summary train(const Config& config, const TrainOptions& options) {
+  prepare_folder(config);
+  at::globalContext().setDeterministicAlgorithms(config.deterministic, /*warn_only=*/false);
+  at::manual_seed(config.seed);
+  return Run(config, options, load_dataset(config.data, config.seed))();
+}
+
+}  // namespace spillway::app

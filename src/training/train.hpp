@@ -1,0 +1,28 @@
+#pragma once
+
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include <spillway/app/config/config.hpp>
+#include <spillway/app/report/summary.hpp>
+#include <spillway/app/training/stop_signal.hpp>
+
+namespace spillway::app {
+
+struct TrainOptions {
+  std::ostream& out;                 ///< For the user: what the run decides, its progress and its summary.
+  std::optional<unsigned> columns;   ///< Of the terminal that `out` is; nothing: plain lines.
+  const StopSignal* stop = nullptr;  ///< May ask to end after the step that runs; may be null.
+};
+
+/// A whole run on one rank: loads the images, makes network, bank and optimizer, says where everything is placed and
+/// what each step will move, trains, evaluates before and after. Leaves metrics.jsonl, summary.json and config.json in
+/// config.out, which is made where it is missing; a summary that was there goes first. Seeds LibTorch's default
+/// generator. Blocks until done, or until a step ended after a stop was asked for: the summary is then that of the
+/// steps that were done.
+/// @throws ConfigError for what the configuration can't mean on this version; Error and its kinds for what the machine
+/// or the data refuse.
+Summary train(const Config& config, const TrainOptions& options);
+
+}  // namespace spillway::app

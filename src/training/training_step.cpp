@@ -1,0 +1,74 @@
+#include <spillway/app/training/training_step.hpp>
+
+#include <cmath>
+#include <limits>
+#include <span>
+#include <string>
+
+#include <torch/nn/utils/clip_grad.h>
+
+#include <spillway/app/data/batches.hpp>
+#include <spillway/distributed/gradient_mean.hpp>
+#include <spillway/offload/error.hpp>
+
+namespace spillway::app {
+namespace {
+
+constexpr std::uint32_t kKeyOrderPurpose = 0x4B000000U;
+constexpr std::uint32_t kQueryView = 0;
+constexpr std::uint32_t kKeyView = 1;
+
+}  // namespace
+
+TrainingStep::TrainingStep(const Config& config, const ImageSet& images, Moco& moco, optimizer::Optimizer& optimizer,
+                           distributed::Collective& ranks)
+    : config_(config), images_(images), moco_(moco), optimizer_(optimizer), ranks_(ranks) {
+  for (const NamedTensor& parameter : moco_.network().parameters()) parameters_.push_back(parameter.tensor);
+}
+
+StepResult TrainingStep::run(const EpochOrder& order, const StepPlace& place) {
+  optimizer_.prefetch();
+  StepResult result;
+  for (std::uint64_t micro = 0; micro < config_.gradient_accumulation_steps; ++micro) {
+    result.samples += order.micro_batch(place.window, 0, micro).size();
+  }
+  for (std::uint64_t micro = 0; micro < config_.gradient_accumulation_steps; ++micro) {
+    const std::size_t rows = order.micro_batch(place.window, 0, micro).size();
+    if (rows == 0) continue;  // A last window of fewer samples than micro-batches.
+    result.loss += accumulate(order, place, micro, static_cast<double>(rows) / static_cast<double>(result.samples));
+  }
+  distributed::average_gradients(parameters_, ranks_);
+  result.grad_norm = clip();
+  optimizer_.step();
+  // Not the optimizer's zero_grad(), which starts the reads of a next step that may never come.
+  for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+  moco_.finish_window();
+  return result;
+}
+
+/// Adds a micro-batch's part of the window's gradient; gives its part of the window's loss.
+double TrainingStep::accumulate(const EpochOrder& order, const StepPlace& place, std::uint64_t micro, double share) {
+  moco_.prefetch();
+  const std::span<const std::uint32_t> samples = order.micro_batch(place.window, 0, micro);
+  const auto epoch = static_cast<std::uint32_t>(place.epoch);
+  const AugmentConfig& augment = config_.data.augment;
+  const at::Tensor queries = make_view(images_, samples, augment, {config_.seed, epoch, kQueryView});
+  const at::Tensor keys = make_view(images_, samples, augment, {config_.seed, epoch, kKeyView});
+  const auto batch = static_cast<std::uint32_t>(place.window * config_.gradient_accumulation_steps + micro);
+  const at::Tensor loss = moco_.loss(queries, keys, {config_.seed, kKeyOrderPurpose, epoch, batch}) * share;
+  const auto value = loss.item<double>();
+  if (!std::isfinite(value)) {
+    throw Error("the loss is " + std::to_string(value) + " in epoch " + std::to_string(place.epoch) + ", step " +
+                std::to_string(place.window + 1) + " of it: lower optimizer.params.lr or set gradient_clipping");
+  }
+  loss.backward();
+  return value;
+}
+
+double TrainingStep::clip() {
+  const double limit =
+      config_.gradient_clipping > 0.0 ? config_.gradient_clipping : std::numeric_limits<double>::infinity();
+  return torch::nn::utils::clip_grad_norm_(parameters_, limit);
+}
+
+}  // namespace spillway::app

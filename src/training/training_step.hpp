@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <spillway/app/config/config.hpp>
+#include <spillway/app/data/image_set.hpp>
+#include <spillway/app/methods/moco.hpp>
+#include <spillway/app/training/run_plan.hpp>
+#include <spillway/distributed/collective.hpp>
+#include <spillway/optimizer/sharded_optimizer.hpp>
+
+namespace spillway::app {
+
+struct StepResult {
+  double loss = 0.0;       ///< Mean over the samples of the window.
+  double grad_norm = 0.0;  ///< Before clipping.
+  std::uint64_t samples = 0;
+};
+
+/// One optimizer step: a window of micro-batches forward and backward, the mean of the gradients over the ranks,
+/// clipping, the update, and what the method does after it. Bank and optimizer start to read what they need before the
+/// encoders run, so that encoding hides the disk. Transfers of a step are submitted within it. One caller at a time.
+class TrainingStep {
+ public:
+  /// All arguments outlive this.
+  TrainingStep(const Config& config, const ImageSet& images, Moco& moco, optimizer::Optimizer& optimizer,
+               distributed::Collective& ranks);
+
+  /// @param order  Of the epoch that `place` is in.
+  /// @throws Error where the loss is not finite (the weights are those before the step), and what bank, optimizer and
+  /// collective throw.
+  StepResult run(const EpochOrder& order, const StepPlace& place);
+
+ private:
+  double accumulate(const EpochOrder& order, const StepPlace& place, std::uint64_t micro, double share);
+  [[nodiscard]] double clip();
+
+  const Config& config_;
+  const ImageSet& images_;
+  Moco& moco_;
+  optimizer::Optimizer& optimizer_;
+  distributed::Collective& ranks_;
+  std::vector<at::Tensor> parameters_;
+};
+
+}  // namespace spillway::app

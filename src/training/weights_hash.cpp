@@ -1,0 +1,25 @@
+#include <spillway/app/training/weights_hash.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+
+#include <spillway/offload/checksum.hpp>
+
+namespace spillway::app {
+
+std::string weights_xxh3(std::vector<NamedTensor> parameters) {
+  std::ranges::sort(parameters, {}, &NamedTensor::name);
+  std::uint64_t hash = 0;
+  for (const NamedTensor& parameter : parameters) {
+    const at::Tensor values = parameter.tensor.detach().contiguous();
+    // Each hash seeds the next one, so that the order counts.
+    hash = offload::xxh3_64({static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()}, hash);
+  }
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(hash));
+  return text.data();
+}
+
+}  // namespace spillway::app
