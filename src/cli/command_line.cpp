@@ -1,0 +1,164 @@
+#include <spillway/app/cli/command_line.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <sstream>
+#include <string_view>
+
+#include <CLI/CLI.hpp>
+
+#include <spillway/app/cli/byte_size.hpp>
+#include <spillway/offload/error.hpp>
+
+namespace spillway::app {
+namespace {
+
+struct Absent {
+  std::string_view name;
+  std::string_view instead;
+};
+
+constexpr std::array kAbsentCommands = {
+    Absent{"plan", "`spillway train` prints where everything is placed and what a step moves before its first step"},
+    Absent{"probe", "`spillway train` names the engine that it chose, and `spillway bench io` measures the disk"},
+    Absent{"eval", "`spillway train` reports the few-label accuracy of its encoder when it ends"},
+    Absent{"inspect", "there are no checkpoints yet"},
+    Absent{"verify", "there are no checkpoints yet"},
+    Absent{"export", "there are no checkpoints yet"},
+};
+
+constexpr std::array kAbsentBenches = {
+    Absent{"optimizer", "the programs in build/default/bench measure the optimizer"},
+    Absent{"bank", "the programs in build/default/bench measure the bank"},
+    Absent{"step", "the programs in build/default/bench measure a step"},
+    Absent{"data", "`spillway bench io` is the bench that there is"},
+};
+
+constexpr std::array<std::string_view, 4> kAbsentMethods = {"simclr", "byol", "simsiam", "supcon"};
+
+constexpr std::array kAbsentTrainFlags = {
+    Absent{"--resume", "there are no checkpoints yet: a run starts anew"},
+    Absent{"--offload-gradients", "gradients stay in memory"},
+    Absent{"--trace", "metrics.jsonl has the time and the stall of every step"},
+};
+
+[[noreturn]] void refuse(const std::string& what, std::string_view instead) {
+  throw ConfigError(what + ": not in this version; " + std::string(instead));
+}
+
+void add_absent_command(CLI::App& parent, const std::string& prefix, const Absent& absent) {
+  CLI::App* command = parent.add_subcommand(std::string(absent.name), "not in this version");
+  command->allow_extras();
+  command->parse_complete_callback([prefix, absent] { refuse(prefix + std::string(absent.name), absent.instead); });
+}
+
+/// A check for CLI11, which itself takes -1 for the largest number there is.
+auto whole_number_from(std::uint64_t least) {
+  return [least](const std::string& text) {
+    std::uint64_t value = 0;
+    const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool good = failure == std::errc() && end == text.data() + text.size() && value >= least;
+    return good ? std::string() : "'" + text + "' is no whole number from " + std::to_string(least) + " up";
+  };
+}
+
+void add_train(CLI::App& app, TrainFlags& flags) {
+  CLI::App* train = app.add_subcommand("train", "Train an encoder; everything has a default");
+  const auto offload_names = CLI::IsMember({"none", "cpu", "nvme"});
+  train->add_option("--config", flags.config, "Configuration file (JSON, DeepSpeed's names)");
+  train->add_option("--set", flags.set, "key.sub=value: sets one key of the configuration; may be repeated")
+      ->take_all()
+      ->allow_extra_args(false);
+  train->add_option("--method", flags.method, "moco")->check([](const std::string& method) {
+    if (method == "moco") return std::string();
+    if (std::count(kAbsentMethods.begin(), kAbsentMethods.end(), method) != 0) refuse("--method " + method, "moco is");
+    return "'" + method + "' is no method; moco is";
+  });
+  train->add_option("--data", flags.data, "mnist5k, digits, synthetic, or the path of a CSV or IDX file or IDX folder");
+  train->add_option("--encoder", flags.encoder, "small_cnn or mlp");
+  CLI::Option* epochs =
+      train->add_option("--epochs", flags.epochs, "Passes over the images")->check(whole_number_from(1));
+  train->add_option("--steps", flags.steps, "Optimizer steps, instead of epochs")
+      ->check(whole_number_from(1))
+      ->excludes(epochs);
+  train->add_option("--out", flags.out, "Folder for the run's files (runs/<name>)");
+  train->add_option("--seed", flags.seed, "Seed of weights, order and augmentation")->check(whole_number_from(0));
+  train->add_flag("--deterministic", flags.deterministic, "Fix every choice that a measurement would make");
+  train->add_flag("--strict", flags.strict, "Unknown keys in DeepSpeed's blocks are errors");
+  train->add_option("--offload-optimizer", flags.offload_optimizer, "Home of the optimizer state")
+      ->check(offload_names);
+  train->add_option("--offload-bank", flags.offload_bank, "Home of the bank's cold segments")->check(offload_names);
+  train->add_option("--nvme-path", flags.nvme_path, "Folder on the disk that is swapped to (the run's folder)");
+  train->add_option_function<std::string>(
+      "--host-budget",
+      [&flags](const std::string& text) { flags.host_budget_bytes = parse_byte_size(text, "--host-budget"); },
+      "Host memory that Spillway may use: 64MiB, 2e9, …");
+  train->add_flag("--no-progress", flags.no_progress, "Plain lines instead of a progress bar");
+  train
+      ->add_option_function<std::uint64_t>(
+          "--nproc",
+          [](std::uint64_t ranks) {
+            if (ranks != 1) refuse("--nproc " + std::to_string(ranks), "`spillway train` runs one rank");
+          },
+          "Local ranks: 1")
+      ->check(whole_number_from(1));
+  for (const Absent& absent : kAbsentTrainFlags) {
+    train->add_option_function<std::string>(
+        std::string(absent.name), [absent](const std::string&) { refuse(std::string(absent.name), absent.instead); },
+        "not in this version");
+  }
+}
+
+void add_bench(CLI::App& app, BenchIoOptions& options) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure this machine, and Spillway on it");
+  CLI::App* io = bench->add_subcommand("io", "Reads and overwrites of the storage engine beside what the disk can do");
+  io->add_option("--json", options.json, "Write the results to this file");
+  io->add_option("--nvme-path", options.nvme_path, "Folder on the disk that is measured (the current one)");
+  io->add_option_function<std::string>(
+      "--report", [](const std::string&) { refuse("--report", "--json writes the results"); }, "not in this version");
+  for (const Absent& absent : kAbsentBenches) add_absent_command(*bench, "spillway bench ", absent);
+}
+
+/// CLI11's own words, on one line, with where to read on.
+[[noreturn]] void rethrow_as_config_error(const CLI::App& app, const CLI::ParseError& error) {
+  std::string command = "spillway";
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    command += " " + at->get_name();
+  }
+  std::string text = error.what();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  throw ConfigError(command + ": " + text + "; see `" + command + " --help`");
+}
+
+}  // namespace
+
+Command parse_command_line(const std::vector<std::string>& arguments) {
+  CLI::App app("Spillway: an offloading memory manager for contrastive training on LibTorch", "spillway");
+  app.set_version_flag("--version", "spillway " SPILLWAY_VERSION);
+  TrainFlags train;
+  BenchIoOptions bench_io;
+  add_train(app, train);
+  add_bench(app, bench_io);
+  for (const Absent& absent : kAbsentCommands) add_absent_command(app, "spillway ", absent);
+
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // As CLI11 wants them.
+  try {
+    app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    return Information{app.help()};
+  } catch (const CLI::CallForVersion& version) {
+    return Information{std::string(version.what()) + "\n"};
+  } catch (const CLI::ParseError& error) {
+    rethrow_as_config_error(app, error);
+  }
+  if (app.got_subcommand("train")) return train;
+  if (!app.got_subcommand("bench")) throw ConfigError("spillway: which command? `spillway --help` lists them");
+  if (!app.get_subcommand("bench")->got_subcommand("io")) {
+    throw ConfigError("spillway bench: which bench? `spillway bench --help` lists them");
+  }
+  return bench_io;
+}
+
+}  // namespace spillway::app

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <spillway/app/bench/bench_io.hpp>
+
+namespace spillway::app {
+
+/// The flags of `spillway train`, as given: what is absent is decided by the configuration file or its defaults.
+struct TrainFlags {
+  std::optional<std::string> config;  ///< --config: a file.
+  std::vector<std::string> set;       ///< --set key.sub=value, in order.
+  std::optional<std::string> method;
+  std::optional<std::string> data;
+  std::optional<std::string> encoder;
+  std::optional<std::uint64_t> epochs;
+  std::optional<std::uint64_t> steps;
+  std::optional<std::string> out;
+  std::optional<std::uint64_t> seed;
+  std::optional<std::string> offload_optimizer;
+  std::optional<std::string> offload_bank;
+  std::optional<std::string> nvme_path;
+  std::optional<std::uint64_t> host_budget_bytes;
+  bool deterministic = false;
+  bool strict = false;
+  bool no_progress = false;
+};
+
+/// A text that was asked for: --help or --version.
+struct Information {
+  std::string text;
+};
+
+using Command = std::variant<Information, TrainFlags, BenchIoOptions>;
+
+/// Reads the command line, without the program's name.
+/// @throws ConfigError with one line for whatever is not understood: an unknown or contradictory flag, a value of the
+/// wrong type, or a command or flag that is known and not in this version (which says what to do instead).
+[[nodiscard]] Command parse_command_line(const std::vector<std::string>& arguments);
+
+}  // namespace spillway::app

@@ -1,0 +1,58 @@
+// The program `spillway`: reads the command line, runs the command, turns what it throws into one line and a status.
+#include <algorithm>
+#include <exception>
+#include <iostream>
+#include <string>
+#include <variant>
+
+#include <c10/util/Exception.h>
+
+#include <spillway/app/bench/bench_io.hpp>
+#include <spillway/app/cli/command_line.hpp>
+#include <spillway/app/cli/train_command.hpp>
+#include <spillway/offload/error.hpp>
+
+namespace {
+
+constexpr int kStatusRefused = 1;  // By this machine or its data.
+constexpr int kStatusUsage = 2;    // Knowable from the command line and the configuration.
+
+int run(const std::vector<std::string>& arguments) {
+  using namespace spillway::app;
+  const Command command = parse_command_line(arguments);
+  if (const auto* information = std::get_if<Information>(&command)) {
+    std::cout << information->text;
+    return 0;
+  }
+  if (const auto* flags = std::get_if<TrainFlags>(&command)) return run_train(*flags);
+  return run_bench_io(std::get<BenchIoOptions>(command));
+}
+
+int fail(int status, std::string reason) {
+  std::cout.flush();
+  // Tables in messages become one line, too.
+  std::string line;
+  for (const char c : reason) {
+    if (c != '\n') {
+      line += c;
+    } else if (!line.empty() && line.back() != ';') {
+      line += ';';
+    }
+  }
+  std::cerr << "spillway: " << line << "\n";
+  return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run({argv + 1, argv + argc});
+  } catch (const spillway::ConfigError& error) {
+    return fail(kStatusUsage, error.what());
+  } catch (const c10::Error& error) {
+    return fail(kStatusRefused, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return fail(kStatusRefused, error.what());
+  }
+}

@@ -1,0 +1,58 @@
+#include <spillway/app/cli/train_command.hpp>
+
+#include <unistd.h>
+
+#include <iostream>
+#include <utility>
+
+#include <spillway/app/config/load_config.hpp>
+#include <spillway/app/report/progress.hpp>
+#include <spillway/app/training/stop_signal.hpp>
+#include <spillway/app/training/train.hpp>
+
+namespace spillway::app {
+namespace {
+
+/// --set first, then the other flags, which win.
+std::vector<Override> overrides_of(const TrainFlags& flags) {
+  std::vector<Override> overrides;
+  for (const std::string& assignment : flags.set) overrides.push_back(parse_override(assignment));
+  const auto add = [&overrides](const char* key, const auto& value) {
+    if (value) overrides.push_back({key, Json(*value)});
+  };
+  add("method", flags.method);
+  add("data.source", flags.data);
+  add("encoder.name", flags.encoder);
+  add("epochs", flags.epochs);
+  add("steps", flags.steps);
+  add("out", flags.out);
+  add("seed", flags.seed);
+  add("zero_optimization.offload_optimizer.device", flags.offload_optimizer);
+  add("contrastive.bank.device", flags.offload_bank);
+  add("offload.nvme_path", flags.nvme_path);
+  add("offload.host_bytes", flags.host_budget_bytes);
+  if (flags.deterministic) overrides.push_back({"deterministic", Json(true)});
+  return overrides;
+}
+
+}  // namespace
+
+int run_train(const TrainFlags& flags) {
+  const std::vector<Override> overrides = overrides_of(flags);
+  const std::string text = flags.config ? read_config_file(*flags.config) : "{}";
+  ConfigRequest request;
+  request.text = text;
+  if (flags.config) request.label = *flags.config;
+  request.overrides = overrides;
+  request.strict = flags.strict;
+  const ResolvedConfig resolved = load_config(request);
+  for (const std::string& warning : resolved.warnings) std::cout << "warning: " << warning << "\n";
+
+  const StopSignal stop;
+  const std::optional<unsigned> columns = flags.no_progress ? std::nullopt : terminal_columns(STDOUT_FILENO);
+  train(resolved.config, {std::cout, columns, &stop});
+  const std::optional<int> signal = stop.received();
+  return signal ? 128 + *signal : 0;
+}
+
+}  // namespace spillway::app
