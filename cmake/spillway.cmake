@@ -48,8 +48,10 @@ function(spillway_test)
   _spillway_program(${arg_NAME})
   target_link_libraries(${arg_NAME} PRIVATE GTest::gtest_main GTest::gmock spillway_test_support)
   add_test(NAME ${arg_NAME} COMMAND ${arg_NAME} ${arg_ARGS})
+  # Tests run beside each other: LibTorch's idle threads must not spin on a core that another test needs.
   set_tests_properties(${arg_NAME} PROPERTIES
-    LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${SPILLWAY_TEST_ENVIRONMENT}")
+    LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
+    ENVIRONMENT "OMP_WAIT_POLICY=PASSIVE;${SPILLWAY_TEST_ENVIRONMENT}")
 endfunction()
 
 # spillway_bench(NAME x_bench SOURCES x_bench.cpp LIBS lib...)
