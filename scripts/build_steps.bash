@@ -15,13 +15,14 @@ ctest_program() { echo "$(dirname -- "$(cmake_program)")/ctest"; }
 
 # What CMake is told beside the preset, in the array `arguments`. Presets without LibTorch need neither it nor nvcc.
 collect_arguments() {
-  local toolkit
+  local toolkit version
   arguments=()
   case "$1" in
     asan | tsan) ;;
     fuzz)
-      fuzz_tools
-      arguments+=("-DCMAKE_CXX_COMPILER=$(fuzz_compiler)")
+      version=$(clang_version clang++ libclang-rt-VERSION-dev)
+      require_packages "clang-$version" "libclang-rt-$version-dev"
+      arguments+=("-DCMAKE_CXX_COMPILER=clang++-$version")
       ;;
     *)
       libtorch
@@ -130,8 +131,10 @@ format() {
 }
 
 lint() {
-  require_packages clang-tidy
+  local version
+  version=$(clang_version clang-tidy clang-tidy-VERSION)
+  require_packages "clang-tidy-$version"
   configure default
   (cd "$root" && git ls-files -z -- 'offload/*.cpp' | xargs -0 --no-run-if-empty -n 4 -P "$(nproc)" \
-    clang-tidy --quiet -p build/default --warnings-as-errors='*')
+    "clang-tidy-$version" --quiet -p build/default)
 }

@@ -38,29 +38,17 @@ install_packages() {
 
 system() { require_packages "${apt_packages[@]}"; }
 
-# The fuzzers are built by clang, at a version that knows std::source_location; its name on stdout.
-fuzz_compiler() {
-  local version
+# Clang at a version that knows std::source_location: that of an installed program $1, or else of the first package
+# $2 that there is, with VERSION in the place of the number. On stdout.
+clang_version() {
+  local program=$1 package=$2 version
   for version in 16 17 18 19 20 21; do
-    if command -v "clang++-$version" >/dev/null &&
-      [ -n "$(find /usr/lib/llvm-$version/lib/clang -name 'libclang_rt.fuzzer*' -print -quit 2>/dev/null)" ]; then
-      echo "clang++-$version"
-      return 0
-    fi
+    if command -v "$program-$version" >/dev/null; then echo "$version"; return 0; fi
   done
-  return 1
-}
-
-fuzz_tools() {
-  ! fuzz_compiler >/dev/null || return 0
-  local version
   for version in 16 17 18 19 20 21; do
-    if apt-cache show "libclang-rt-$version-dev" >/dev/null 2>&1; then
-      require_packages "clang-$version" "libclang-rt-$version-dev"
-      return 0
-    fi
+    if apt-cache show "${package/VERSION/$version}" >/dev/null 2>&1; then echo "$version"; return 0; fi
   done
-  die "the fuzzers need clang 16 or later with its libFuzzer, which the package lists don't have (try apt-get update)"
+  die "there is no $program 16 or later, installed or in the package lists (try apt-get update)"
 }
 
 # --- wheels ----------------------------------------------------------------------------------------------------------
