@@ -89,6 +89,7 @@ class UringEngine final : public QueuedEngine {
   bool gather();
   void run_commands(std::unique_lock<std::mutex>& lock);
   void prepare(unsigned index);
+  void describe_memory();
   void completed(std::uint64_t user_data, std::int32_t result);
   void end_slot(unsigned index, TransferStep step, std::int64_t result);
   void give_up(int error);
@@ -164,14 +165,21 @@ void UringEngine::release_file(FileId file) {
 void UringEngine::register_memory(std::span<std::byte> memory) {
   on_ring_thread([&] {
     memory_.add(ring_, memory);
-    const std::lock_guard lock(mutex_);
-    info_.fixed_buffers = memory_.all_registered();
-    info_.note = memory_.note();
+    describe_memory();
   });
 }
 
 void UringEngine::unregister_memory(std::span<std::byte> memory) noexcept {
-  on_ring_thread([&] { memory_.remove(ring_, memory); });
+  on_ring_thread([&] {
+    memory_.remove(ring_, memory);
+    describe_memory();
+  });
+}
+
+void UringEngine::describe_memory() {
+  const std::lock_guard lock(mutex_);
+  info_.fixed_buffers = memory_.all_registered();
+  info_.note = memory_.note();
 }
 
 EngineInfo UringEngine::info() const {

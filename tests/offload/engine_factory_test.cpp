@@ -189,7 +189,7 @@ TEST_P(KilledWhileStreaming, LeavesNoFileAndAllTheSpace) {
   const TinyDisk disk(TinyDiskKind::Ext4, std::uint64_t{64} << 20);  // Nobody else writes there.
   const std::size_t entries_before = entries(disk.path());
   const std::uint64_t free_before = free_bytes(disk.path());
-  for (int round = 0; round < 5; ++round) {
+  for (int round = 0; round < 3; ++round) {
     Child process(SPILLWAY_STORAGE_CHILD, {.arguments = {"stream", disk.path().string(), "--engine=" + GetParam()}});
     process.wait_for_output("streaming");
     EXPECT_LT(free_bytes(disk.path()), free_before);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
@@ -26,15 +27,15 @@ inline offload::AlignedBlock filled_block(std::uint64_t bytes, std::uint64_t see
   offload::AlignedBlock block(bytes);
   Random random(seed);
   const std::span<std::byte> memory = block.bytes();
-  for (std::size_t i = 0; i + 8 <= memory.size(); i += 8) {
+  for (std::size_t i = 0; i + sizeof(std::uint64_t) <= memory.size(); i += sizeof(std::uint64_t)) {
     const std::uint64_t value = random.engine()();
-    std::copy_n(reinterpret_cast<const std::byte*>(&value), 8, memory.begin() + static_cast<std::ptrdiff_t>(i));
+    std::memcpy(memory.data() + i, &value, sizeof value);
   }
   return block;
 }
 
 inline bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 /// A nameless file of a given size in a folder of its own.
