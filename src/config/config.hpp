@@ -23,7 +23,6 @@ struct OptimizerConfig {
   double weight_decay = 0.0;
   bool amsgrad = false;
   bool adam_w_mode = true;  ///< Type Adam: decay the weights apart from the gradient, as AdamW does.
-  bool torch_adam = false;  ///< Never a fused kernel: always LibTorch's own update.
   double momentum = 0.0;    ///< SGD.
   double dampening = 0.0;   ///< SGD.
   bool nesterov = false;    ///< SGD.
@@ -39,8 +38,6 @@ struct OptimizerConfig {
 struct OffloadOptimizerConfig {
   OffloadDevice device = OffloadDevice::kNone;
   std::uint64_t buffer_count = 4;  ///< Staging buffers.
-  bool pin_memory = true;
-  double ratio = 1.0;  ///< Share of the optimizer state that is offloaded.
   bool operator==(const OffloadOptimizerConfig&) const = default;
 };
 

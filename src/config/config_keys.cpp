@@ -46,7 +46,6 @@ void visit_optimizer_params(BlockVisitor& visitor, OptimizerConfig& config) {
   visitor.numbers("betas", config.betas, kBelowOne);
   visitor.number("eps", config.eps, {});
   visitor.boolean("amsgrad", config.amsgrad);
-  visitor.boolean("torch_adam", config.torch_adam);
   if (config.kind == OptimizerKind::kAdam) {
     visitor.boolean("adam_w_mode", config.adam_w_mode);
   }
@@ -64,8 +63,6 @@ void visit_zero(BlockVisitor& visitor, ZeroConfig& config) {
     OffloadOptimizerConfig& offload = config.offload_optimizer;
     choose(inner, "device", offload.device, kDevices);
     inner.integer("buffer_count", offload.buffer_count, {.min = 2, .max = 64});
-    inner.boolean("pin_memory", offload.pin_memory);
-    inner.number("ratio", offload.ratio, kShare);
   });
 }
 

@@ -48,7 +48,7 @@ constexpr std::array kInertKeys = {
     InertKey{"optimizer.params.betas", ""},
     InertKey{"optimizer.params.eps", ""},
     InertKey{"optimizer.params.amsgrad", "false"},
-    InertKey{"optimizer.params.torch_adam", "*"},
+    InertKey{"optimizer.params.torch_adam", "*"},  // The update is always LibTorch's own.
     InertKey{"optimizer.params.adam_w_mode", "true"},
     InertKey{"optimizer.params.bias_correction", "*"},
     InertKey{"optimizer.params.momentum", "0.0"},
@@ -69,6 +69,8 @@ constexpr std::array kInertKeys = {
     InertKey{"zero_optimization.zero_quantized_weights", "false"},
     InertKey{"zero_optimization.zero_quantized_gradients", "false"},
     InertKey{"zero_optimization.zero_quantized_nontrainable_weights", "false"},
+    InertKey{"zero_optimization.offload_optimizer.pin_memory", "false"},
+    InertKey{"zero_optimization.offload_optimizer.ratio", "1.0"},
     // Reads and writes always overlap with the update.
     InertKey{"zero_optimization.offload_optimizer.pipeline_read", "*"},
     InertKey{"zero_optimization.offload_optimizer.pipeline_write", "*"},

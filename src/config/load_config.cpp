@@ -57,13 +57,18 @@ std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
-void add_warnings(const ReadingNotes& notes, bool stage3, std::vector<std::string>& warnings) {
+void add_warnings(const ReadingNotes& notes, std::uint64_t stage, std::uint64_t world_size,
+                  std::vector<std::string>& warnings) {
+  const bool stage3 = stage == 3;
   warnings.insert(warnings.end(), notes.unknown.begin(), notes.unknown.end());
   if (stage3 || !notes.stage3.empty()) {
     std::string line =
         stage3 ? "zero_optimization.stage: 3 runs as 2: parameters stay resident" : "only stage 3 has these";
     line += notes.stage3.empty() ? "" : "; without effect: " + joined(notes.stage3);
     warnings.push_back(std::move(line));
+  }
+  if (stage > 0 && world_size > 1) {
+    warnings.push_back("zero_optimization.stage: state and gradients are not sharded over ranks in this version");
   }
   if (!notes.no_effect.empty()) {
     warnings.push_back("understood, but without effect in this version: " + joined(notes.no_effect));
@@ -160,7 +165,7 @@ ResolvedConfig load_config(const ConfigRequest& request) {
   }
   resolve_nvme_paths(config);
   check_together(config);
-  add_warnings(notes, config.zero.stage == 3, resolved.warnings);
+  add_warnings(notes, config.zero.stage, request.world_size, resolved.warnings);
   config.zero.stage = std::min<std::uint64_t>(config.zero.stage, 2);
   return resolved;
 }

@@ -33,9 +33,8 @@ constexpr std::string_view kEverything = R"({
   "method": "moco", "seed": 7, "steps": 9, "out": "runs/x", "deterministic": true, "train_batch_size": 96,
   "gradient_accumulation_steps": 3, "dataloader_drop_last": true, "steps_per_print": 4, "gradient_clipping": 0.5,
   "optimizer": {"type": "Adam", "params": {"lr": 0.01, "weight_decay": 0.1, "betas": [0.8, 0.99], "eps": 1e-6,
-                "amsgrad": true, "torch_adam": true, "adam_w_mode": false}},
-  "zero_optimization": {"stage": 1, "sub_group_size": 2e8, "offload_optimizer": {"device": "nvme", "buffer_count": 5,
-                        "pin_memory": false, "ratio": 0.5}},
+                "amsgrad": true, "adam_w_mode": false}},
+  "zero_optimization": {"stage": 1, "sub_group_size": 2e8, "offload_optimizer": {"device": "nvme", "buffer_count": 5}},
   "aio": {"block_size": 524288, "queue_depth": 16, "engine": "threads"},
   "contrastive": {"temperature": 0.07, "queue_size": 4096, "momentum": 0.999, "projection_hidden_dim": 128,
                   "projection_dim": 32, "batch_norm_groups": 2,
@@ -148,6 +147,12 @@ TEST(LoadConfig, SaysNothingAboutKeysThatAskForWhatHappensAnyway) {
       IsEmpty());
 }
 
+TEST(LoadConfig, SaysThatStagesDoNotShardYetWhereThereIsSomethingToShardOver) {
+  constexpr std::string_view kText = R"({"zero_optimization": {"stage": 2}})";
+  EXPECT_THAT(load(kText, {}, 1).warnings, IsEmpty());
+  EXPECT_THAT(load(kText, {}, 2).warnings, ElementsAre(HasSubstr("not sharded")));
+}
+
 TEST(LoadConfig, WarnsOfAnUnknownKeyOfDeepSpeedsAndNamesTheNearest) {
   const ResolvedConfig resolved = load(R"({"zero_optimization": {"stage3_param_persitance_threshold": 1e5, "stag": 2},
                                            "gradient_cliping": 1, "quite_unheard_of": 1})");
@@ -162,7 +167,6 @@ TEST(LoadConfig, ReadsOldSpellings) {
   const ResolvedConfig resolved = load(R"({"zero_optimization": {"stage": 2, "cpu_offload": true,
       "cpu_offload_use_pin_memory": false}, "optimizer": {"params": {"max_grad_norm": 2.0}}})");
   EXPECT_EQ(resolved.config.zero.offload_optimizer.device, OffloadDevice::kCpu);
-  EXPECT_FALSE(resolved.config.zero.offload_optimizer.pin_memory);
   EXPECT_EQ(resolved.config.gradient_clipping, 2.0);
   EXPECT_THAT(resolved.warnings, IsEmpty());
 }

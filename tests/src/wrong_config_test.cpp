@@ -75,7 +75,6 @@ INSTANTIATE_TEST_SUITE_P(
         WrongConfig{R"({"zero_optimization": {"stage": 4}})", "zero_optimization.stage: wanted an integer of 0 to 3",
                     "4"},
         WrongConfig{R"({"zero_optimization": {"sub_group_size": 0}})", "sub_group_size: wanted", "number 0"},
-        WrongConfig{R"({"zero_optimization": {"offload_optimizer": {"ratio": 1.5}}})", "ratio: wanted", "1.5"},
         WrongConfig{R"({"zero_optimization": {"offload_optimizer": {"buffer_count": 1}}})", "buffer_count: wanted",
                     "1"},
         WrongConfig{R"({"aio": {"block_size": 5000}})", "aio.block_size: wanted a multiple of 4096", "5000"},
