@@ -14,12 +14,12 @@ class Error : public std::runtime_error {
 
 /// What was being done to a file when the operating system refused.
 struct IoFailure {
-  std::string operation;       ///< "read", "write", "open", "fallocate", …
-  std::string path;            ///< File or folder; swap files are nameless, then the folder that holds them.
-  std::uint64_t offset = 0;    ///< Byte offset in the file.
-  std::uint64_t bytes = 0;     ///< Bytes that were wanted; 0 where it was not about a range of bytes.
-  int error_number = 0;        ///< errno value; 0 where the transfer ended without one (zero progress, end of file).
-  std::string advice;          ///< What the user can do; may be empty.
+  std::string operation;     ///< "read", "write", "open", "fallocate", …
+  std::string path;          ///< File or folder; swap files are nameless, then the folder that holds them.
+  std::uint64_t offset = 0;  ///< Byte offset in the file.
+  std::uint64_t bytes = 0;   ///< Bytes that were wanted; 0 where it was not about a range of bytes.
+  int error_number = 0;      ///< errno value; 0 where the transfer ended without one (zero progress, end of file).
+  std::string advice;        ///< What the user can do; may be empty.
 };
 
 /// An operation on a file failed for good, after bounded retries.
