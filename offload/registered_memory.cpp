@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <system_error>
 
 #include <spillway/offload/format_bytes.hpp>
 #include <spillway/offload/uring.hpp>
@@ -74,7 +74,7 @@ std::string RegisteredMemory::note() const {
   if (refusal_ == 0) {
     return text + ": its table is full; transfers take more processor time";
   }
-  text += std::string(": ") + std::strerror(refusal_) + "; transfers take more processor time";
+  text += ": " + std::generic_category().message(refusal_) + "; transfers take more processor time";
   if (refusal_ == ENOMEM) {
     constexpr std::uint64_t kKibibyte = 1024;
     constexpr std::uint64_t kRingBytes = std::uint64_t{1} << 20;  // The rings' own memory counts too.

@@ -30,7 +30,7 @@ void RequestState::settle() const noexcept {
   ended_.wait(lock, [this] { return done_; });
 }
 
-void RequestState::finish(FailurePtr failure) {
+void RequestState::finish(const FailurePtr& failure) {
   std::vector<Continuation> continuations;
   {
     const std::lock_guard lock(mutex_);

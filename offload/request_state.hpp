@@ -28,7 +28,7 @@ class RequestState {
 
   /// Ends the transfer, once: wakes those who wait and runs the continuations. What the ending thread did before is
   /// visible to whoever sees the transfer done.
-  void finish(FailurePtr failure);
+  void finish(const FailurePtr& failure);
   /// Calls `continuation` when the transfer ends, at once if it has.
   void when_done(Continuation continuation);
 

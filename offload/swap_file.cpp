@@ -67,8 +67,9 @@ UniqueFd open_and_unlink(const std::string& folder) {
   }
   int error = 0;
   for (std::uint64_t attempt = 0; attempt < kAttempts; ++attempt) {
+    const std::uint64_t number = salt + attempt;
     std::array<char, 40> name{};
-    std::snprintf(name.data(), name.size(), "/.spillway-swap-%016llx", static_cast<unsigned long long>(salt + attempt));
+    std::snprintf(name.data(), name.size(), "/.spillway-swap-%016llx", static_cast<unsigned long long>(number));
     const std::string path = folder + name.data();
     UniqueFd fd = UniqueFd::adopt(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!fd) {

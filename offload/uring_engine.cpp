@@ -3,9 +3,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -13,7 +11,6 @@
 #include <vector>
 
 #include <spillway/offload/check.hpp>
-#include <spillway/offload/format_bytes.hpp>
 #include <spillway/offload/registered_memory.hpp>
 #include <spillway/offload/unique_fd.hpp>
 #include <spillway/offload/uring.hpp>

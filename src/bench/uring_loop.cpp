@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
+#include <system_error>
 
 namespace spillway::app {
 namespace {
@@ -70,7 +70,7 @@ std::string uring_loop_unavailable() {
     const Ring ring(1);
     return {};
   } catch (const IoError& error) {
-    return std::string("io_uring is refused: ") + std::strerror(error.failure().error_number);
+    return "io_uring is refused: " + std::generic_category().message(error.failure().error_number);
   }
 }
 
