@@ -1,13 +1,14 @@
 #include <spillway/distributed/gloo_exchange.hpp>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include <spillway/distributed/meeting.hpp>
 
 namespace spillway::distributed {
 namespace {
@@ -73,20 +74,27 @@ bool ends(c10d::Work& work, std::chrono::milliseconds timeout) {
 
 }  // namespace
 
-GlooExchange::GlooExchange(const c10::intrusive_ptr<c10d::Store>& store, Member self, const std::string& master_addr,
-                           std::chrono::milliseconds timeout)
-    : self_(self), store_(store) {
+GlooExchange::GlooExchange(const Meeting& meeting)
+    : self_{meeting.environment().rank, meeting.environment().world_size}, store_(meeting.attend()) {
+  try {
+    connect(meeting.environment().master_addr, meeting.remaining());
+  } catch (const std::exception& cause) {
+    meeting.fail("the ranks could not connect to each other", cause);
+  }
+}
+
+void GlooExchange::connect(const std::string& master_addr, std::chrono::milliseconds timeout) {
   const auto options = make_options(master_addr, timeout);
   options->threads = 1;  // They run c10d's own collectives, which are not used here.
-  const auto connect = [&](const char* mesh) {
-    return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(mesh, store), self.rank,
-                                                       self.world_size, options);
+  const auto make_mesh = [&](const char* name) {
+    return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store_), self_.rank,
+                                                       self_.world_size, options);
   };
-  data_ = connect("data");
-  control_ = connect("control");
-  for (int peer = 0; peer < self.world_size; ++peer) {
-    if (peer != self.rank) {
-      farewells_.push_back(receive(*control_, empty_farewell(self.world_size), peer, kFarewellTag));
+  data_ = make_mesh("data");
+  control_ = make_mesh("control");
+  for (int peer = 0; peer < self_.world_size; ++peer) {
+    if (peer != self_.rank) {
+      farewells_.push_back(receive(*control_, empty_farewell(self_.world_size), peer, kFarewellTag));
     }
   }
 }

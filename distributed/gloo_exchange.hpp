@@ -1,7 +1,7 @@
 #pragma once
 
 #include <chrono>
-#include <exception>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +19,8 @@ class Work;
 
 namespace spillway::distributed {
 
+class Meeting;
+
 /// Pieces over c10d's Gloo: a send and a receive for each pair, so that what fails or is late has a rank's name.
 ///
 /// Gloo closes all connections of a mesh when one wait runs out, and a peer can't tell that from a death. So there are
@@ -26,14 +28,14 @@ namespace spillway::distributed {
 /// farewell means that the peer is gone.
 class GlooExchange final : public PeerExchange {
  public:
-  /// Connects to all ranks through `store`. @throws std::exception from c10d, after `timeout` at the latest.
-  GlooExchange(const c10::intrusive_ptr<c10d::Store>& store, Member self, const std::string& master_addr,
-               std::chrono::milliseconds timeout);
+  /// Attends the meeting and connects to all ranks. @throws as connect() does.
+  explicit GlooExchange(const Meeting& meeting);
   ~GlooExchange() override;
 
   void exchange(std::span<const at::Tensor> outgoing, std::span<const at::Tensor> incoming, const Call& call) override;
 
  private:
+  void connect(const std::string& master_addr, std::chrono::milliseconds timeout);
   /// A message under way to or from a peer.
   struct Transfer {
     int peer;

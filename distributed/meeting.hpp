@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <exception>
 #include <string>
 
@@ -12,16 +11,11 @@
 
 namespace c10d {
 class Store;
-class TCPStore;
 }  // namespace c10d
 
 namespace spillway::distributed {
 
-/// A store served by this process. @param port  TCP port; 0 lets the system choose. @throws Error where it can't
-/// listen.
-[[nodiscard]] c10::intrusive_ptr<c10d::TCPStore> serve_store(std::uint16_t port);
-
-/// The way of one rank into its group: until when, and the words for what goes wrong.
+/// The way of one rank into its group: until when, and the words for what goes wrong. Implemented in rendezvous.cpp.
 class Meeting {
  public:
   /// Both are kept by reference. The deadline counts from here.
@@ -32,6 +26,7 @@ class Meeting {
   [[nodiscard]] c10::intrusive_ptr<c10d::Store> attend() const;
 
   [[nodiscard]] std::chrono::milliseconds remaining() const;
+  [[nodiscard]] const RankEnvironment& environment() const noexcept { return environment_; }
 
   /// @throws TimedOut where the deadline has passed, else Error: what could not be done, and c10d's reason.
   [[noreturn]] void fail(const std::string& what, const std::exception& cause) const;

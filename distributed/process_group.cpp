@@ -1,9 +1,6 @@
 #include <spillway/distributed/process_group.hpp>
 
 #include <string>
-#include <utility>
-
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <spillway/distributed/gloo_exchange.hpp>
 #include <spillway/distributed/meeting.hpp>
@@ -36,14 +33,8 @@ std::unique_ptr<Collective> connect(const RankEnvironment& environment, const Gr
     return std::make_unique<SingleProcess>();
   }
   const Meeting meeting(environment, options);
-  const auto store = meeting.attend();
-  const Member self{environment.rank, environment.world_size};
-  try {
-    auto exchange = std::make_unique<GlooExchange>(store, self, environment.master_addr, meeting.remaining());
-    return std::make_unique<PeerCollective>(self, std::move(exchange), options.timeout);
-  } catch (const std::exception& cause) {
-    meeting.fail("the ranks could not connect to each other", cause);
-  }
+  return std::make_unique<PeerCollective>(Member{environment.rank, environment.world_size},
+                                          std::make_unique<GlooExchange>(meeting), options.timeout);
 }
 
 }  // namespace spillway::distributed
