@@ -90,10 +90,9 @@ void Optimizer::refuse_if_poisoned() const {
   }
 }
 
-template <typename Work>
-auto Optimizer::poison_on_failure(Work&& work) {
+void Optimizer::poison_on_failure(const std::function<void()>& work) {
   try {
-    return work();
+    work();
   } catch (const std::exception& failure) {
     poison_ = failure.what();
     throw;

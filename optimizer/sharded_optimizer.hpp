@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -52,7 +53,8 @@ class Optimizer final : public torch::optim::Optimizer {
 
   /// As LibTorch's, and prefetch().
   void zero_grad(bool set_to_none = true);
-  /// As LibTorch's; room for the state of parameters that want gradients is made at once.
+  /// As LibTorch's; room for the state of parameters that want gradients is made at once, with staging buffers of its
+  /// own, from what the budget has left: a budget that the state so far fills has nothing left.
   /// @throws what LibTorch throws for it; BudgetExceeded or OutOfSpace: the group is not added then.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
@@ -82,8 +84,7 @@ class Optimizer final : public torch::optim::Optimizer {
   void follow_groups();
   void give_wrapped_all_parameters() const;
   void refuse_if_poisoned() const;
-  template <typename Work>
-  auto poison_on_failure(Work&& work);
+  void poison_on_failure(const std::function<void()>& work);
 
   std::unique_ptr<torch::optim::Optimizer> wrapped_;
   std::shared_ptr<offload::Tiers> tiers_;  // Shared: the bank streams over the same disk and budget.

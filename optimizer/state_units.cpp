@@ -125,7 +125,7 @@ void StateUnits::add(std::vector<ParameterSlot> slots) {
   }
   offload::Placement placed;
   if (!block_bytes.empty()) {
-    placed = offload::place({.name = kName,
+    placed = offload::place({.name = units_.empty() ? kName : "optimizer state of parameters that came later",
                              .block_bytes = block_bytes,
                              .host_bytes = host_share(block_bytes),
                              .ring_slots = options_.ring_slots,
