@@ -35,6 +35,8 @@ message(STATUS "LibTorch ${Torch_VERSION} in ${TORCH_INSTALL_PREFIX}")
 # What our targets link; installed with them, it asks for the `torch` that find_package(Spillway) has found.
 add_library(spillway_torch INTERFACE)
 add_library(spillway::torch ALIAS spillway_torch)
-target_link_libraries(spillway_torch INTERFACE torch)
+# The standard library goes first: libtorch.so exports a std::filesystem of its own, of an older compiler, in which
+# remove_all jumps to address 0.
+target_link_libraries(spillway_torch INTERFACE stdc++ torch)
 set_target_properties(spillway_torch PROPERTIES EXPORT_NAME torch)
 install(TARGETS spillway_torch EXPORT SpillwayTargets)
