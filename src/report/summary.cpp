@@ -25,6 +25,9 @@ Json tier_json(const TierSummary& tier) {
 }
 
 std::string tier_line(const char* name, const TierSummary& tier) {
+  if (tier.budget_bytes == 0) {
+    return "";  // A tier that the run does not have.
+  }
   return std::string("  ") + name + " peak " + offload::format_bytes(tier.peak_bytes) + " of " +
          offload::format_bytes(tier.budget_bytes) + "\n";
 }
