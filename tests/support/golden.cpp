@@ -29,7 +29,8 @@ GoldenFile::GoldenFile(const std::filesystem::path& path) : path_(path.string())
   if (header_bytes > contents_.size() - sizeof header_bytes) throw std::runtime_error(path_ + ": header is cut off");
   const auto* header = reinterpret_cast<const char*>(contents_.data()) + sizeof header_bytes;
   const std::span<const std::byte> data = std::span(contents_).subspan(sizeof header_bytes + header_bytes);
-  for (const auto& [name, entry] : nlohmann::json::parse(header, header + header_bytes).items()) {
+  const nlohmann::json entries = nlohmann::json::parse(header, header + header_bytes);
+  for (const auto& [name, entry] : entries.items()) {
     if (name == "__metadata__") continue;
     const auto [begin, end] = entry.at("data_offsets").get<std::pair<std::size_t, std::size_t>>();
     if (begin > end || end > data.size()) throw std::runtime_error(path_ + ": " + name + " lies outside the file");

@@ -1,0 +1,250 @@
+#include <limits>
+#include <stdexcept>
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <queue/bank_fixture.hpp>
+#include <spillway/offload/error.hpp>
+#include <support/golden_torch.hpp>
+
+namespace spillway::queue {
+namespace {
+
+using offload::Tier;
+using test::bank_options;
+using test::contents;
+using test::random_rows;
+using test::Storage;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::ThrowsMessage;
+
+/// Rows of one element: first, first + 1, …
+at::Tensor ids(std::int64_t first, std::int64_t count) {
+  return at::arange(first, first + count, at::TensorOptions(at::kFloat)).unsqueeze(1);
+}
+
+class Bank : public testing::TestWithParam<Storage> {
+ protected:
+  Bank() : tiers_(GetParam()) {}
+
+  [[nodiscard]] bool on_disk() const { return GetParam() != Storage::kMemory; }
+
+  test::TestTiers tiers_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Storage, Bank, testing::ValuesIn(test::kEveryStorage),
+                         [](const auto& instance) { return test::to_string(instance.param); });
+
+TEST_P(Bank, FollowsTheGoldenRingTrace) {
+  const auto file = test::GoldenFile::open("07_ring_trace");
+  const std::int64_t capacity = test::tensor(file, "capacity").item<std::int64_t>();
+  const at::Tensor batches = test::tensor(file, "batches");
+  NegativeBank bank(tiers_.get(), bank_options({capacity, 1, at::kFloat, 2}, GetParam(), 1));
+  std::int64_t next_id = 0;
+  std::int64_t most_on_disk = 0;
+  for (std::int64_t i = 0; i < batches.size(0); ++i) {
+    SCOPED_TRACE(i);
+    const std::int64_t rows = batches[i].item<std::int64_t>();
+    bank.enqueue(ids(next_id, rows));
+    next_id += rows;
+    most_on_disk = std::max(most_on_disk, bank.segments_on(Tier::kDisk));
+    EXPECT_EQ(bank.position(), test::tensor(file, "ptr_after")[i].item<std::int64_t>());
+    EXPECT_EQ(bank.size(), test::tensor(file, "count_after")[i].item<std::int64_t>());
+
+    const at::Tensor in_order = contents(bank).squeeze(1).to(at::kLong);
+    const at::Tensor wanted = test::tensor(file, "oldest_to_newest_after")[i];
+    EXPECT_TRUE(in_order.equal(wanted.narrow(0, 0, bank.size()))) << in_order << wanted;
+    at::Tensor by_place = at::full({capacity}, -1, at::TensorOptions(at::kLong));
+    for (std::int64_t row = 0; row < bank.size(); ++row) {
+      by_place[(bank.position() - bank.size() + row + capacity) % capacity].fill_(in_order[row]);
+    }
+    EXPECT_TRUE(by_place.equal(test::tensor(file, "bank_after")[i])) << by_place;
+  }
+  EXPECT_EQ(most_on_disk > 0, on_disk());
+}
+
+TEST_P(Bank, StartsEmptyAndEndsEmptyWhenCleared) {
+  NegativeBank bank(tiers_.get(), bank_options({20, 4, at::kHalf, 3}, GetParam()));
+  EXPECT_EQ(bank.size(), 0);
+  EXPECT_EQ(contents(bank).size(0), 0);
+  bank.enqueue(random_rows(20, 4, 1));
+  bank.prefetch();
+  bank.clear();
+  EXPECT_EQ(bank.size(), 0);
+  EXPECT_EQ(bank.position(), 0);
+  EXPECT_EQ(bank.predicted_read_bytes_per_scan(), 0U);
+  EXPECT_EQ(contents(bank).size(0), 0);
+  const at::Tensor rows = random_rows(20, 4, 2);
+  bank.enqueue(rows);
+  EXPECT_TRUE(contents(bank).equal(rows.to(at::kHalf).to(at::kFloat)));
+}
+
+TEST_P(Bank, CutsTilesFromTheOldestValidRowOnWhateverTheSegmentsAre) {
+  for (const std::int64_t segment_rows : {7, 100, 511, 5000}) {
+    SCOPED_TRACE(segment_rows);
+    NegativeBank bank(tiers_.get(), bank_options({2 * kTileRows + 10, 1, at::kFloat, segment_rows}, GetParam()));
+    bank.enqueue(ids(0, 300));
+    bank.enqueue(ids(300, 2 * kTileRows));
+    std::vector<std::int64_t> sizes;
+    std::int64_t next_id = 290;
+    bank.scan(at::kFloat, [&](const at::Tensor& rows) {
+      sizes.push_back(rows.size(0));
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(rows.data_ptr()) % 64, 0U);
+      EXPECT_TRUE(rows.is_contiguous());
+      EXPECT_TRUE(rows.equal(ids(next_id, rows.size(0))));
+      next_id += rows.size(0);
+    });
+    EXPECT_THAT(sizes, ElementsAre(kTileRows, kTileRows, 10));
+  }
+}
+
+TEST_P(Bank, ConvertsRowsOfEveryDtype) {
+  for (const at::ScalarType stored : {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble}) {
+    for (const at::ScalarType given : {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble}) {
+      for (const at::ScalarType wanted : {at::kFloat, at::kDouble}) {
+        SCOPED_TRACE(std::string(c10::toString(given)) + " -> " + c10::toString(stored) + " -> " +
+                     c10::toString(wanted));
+        NegativeBank bank(tiers_.get(), bank_options({40, 5, stored, 3}, GetParam()));
+        const at::Tensor rows = random_rows(33, 5, 3, given);
+        bank.enqueue(rows);
+        const at::Tensor got = contents(bank, wanted);
+        EXPECT_EQ(got.scalar_type(), wanted);
+        EXPECT_TRUE(got.equal(rows.to(stored).to(wanted)));
+      }
+    }
+  }
+}
+
+TEST_P(Bank, TakesKeysThatAreNotContiguousOrCarryAHistory) {
+  NegativeBank bank(tiers_.get(), bank_options({10, 3, at::kFloat, 2}, GetParam()));
+  const at::Tensor wide = random_rows(4, 6, 1).requires_grad_();
+  const at::Tensor keys = wide.mul(2).slice(1, 0, 6, 2);
+  bank.enqueue(keys);
+  EXPECT_TRUE(contents(bank).equal(keys.detach()));
+  EXPECT_FALSE(contents(bank).requires_grad());
+}
+
+TEST_P(Bank, RefusesKeysOfAnotherKindAndKeepsWhatItHas) {
+  NegativeBank bank(tiers_.get(), bank_options({10, 128, at::kHalf, 2}, GetParam()));
+  const at::Tensor rows = random_rows(7, 128, 1);
+  bank.enqueue(rows);
+  const auto refused = [&](const at::Tensor& keys, const char* got) {
+    EXPECT_THAT([&] { bank.enqueue(keys); },
+                ThrowsMessage<ConfigError>(AllOf(HasSubstr(got), HasSubstr("wanted [n, 128]"), HasSubstr("bank"))));
+  };
+  refused(random_rows(4, 64, 1), "[4, 64], float on cpu");
+  refused(random_rows(4, 128, 1).flatten(), "[512], float");
+  refused(random_rows(4, 128, 1).to(at::kLong), "[4, 128], long");
+  refused(random_rows(4, 128, 1).to(at::kMeta), "on meta");
+  refused(at::Tensor(), "undefined");
+  EXPECT_EQ(bank.size(), 7);
+  EXPECT_TRUE(contents(bank).equal(rows.to(at::kHalf).to(at::kFloat)));
+}
+
+TEST_P(Bank, DropsRowsThatAreNotFiniteAsStoredAndSaysSoOnce) {
+  NegativeBank bank(tiers_.get(), bank_options({20, 3, at::kHalf, 2}, GetParam()));
+  at::Tensor rows = random_rows(8, 3, 1);
+  rows[2][1].fill_(std::numeric_limits<float>::quiet_NaN());
+  rows[5][0].fill_(-std::numeric_limits<float>::infinity());
+  rows[7][2].fill_(70'000.0F);  // Finite, but infinite as float16.
+  bank.enqueue(rows);
+  EXPECT_EQ(bank.rejected_rows(), 3U);
+  EXPECT_EQ(bank.size(), 5);
+  EXPECT_EQ(bank.position(), 5);
+  const at::Tensor kept = at::cat({rows.narrow(0, 0, 2), rows.narrow(0, 3, 2), rows.narrow(0, 6, 1)});
+  EXPECT_TRUE(contents(bank).equal(kept.to(at::kHalf).to(at::kFloat)));
+
+  bank.enqueue(rows.narrow(0, 2, 1));
+  EXPECT_EQ(bank.rejected_rows(), 4U);
+  EXPECT_THAT(tiers_.lines(),
+              ElementsAre(AllOf(HasSubstr("bank"), HasSubstr("row 2 of a batch of 8"), HasSubstr("3 such rows"))));
+}
+
+TEST_P(Bank, ReadsEachSegmentOnDiskOncePerScan) {
+  NegativeBank bank(tiers_.get(), bank_options({100, 8, at::kFloat, 9}, GetParam()));
+  bank.enqueue(random_rows(95, 8, 1));
+  bank.flush();
+  const auto& read = tiers_.get()->stats().read_bytes;
+  const std::uint64_t cold = static_cast<std::uint64_t>(bank.segments_on(Tier::kDisk));
+  EXPECT_EQ(cold > 0, on_disk());
+  EXPECT_EQ(bank.predicted_read_bytes_per_scan(), cold * 4096);
+  for (std::uint64_t scan = 1; scan <= 3; ++scan) {
+    bank.prefetch();
+    bank.prefetch();  // Announcing twice reads nothing twice.
+    (void)contents(bank);
+    EXPECT_EQ(read.load(), scan * cold * 4096);
+  }
+}
+
+TEST_P(Bank, ScansOnAfterAScanThatWasBrokenOff) {
+  NegativeBank bank(tiers_.get(), bank_options({2000, 2, at::kFloat, 100}, GetParam()));
+  const at::Tensor rows = random_rows(2000, 2, 1);
+  bank.enqueue(rows);
+  int tiles = 0;
+  const auto give_up = [&](const at::Tensor&) {
+    if (++tiles == 2) throw std::runtime_error("enough");
+  };
+  EXPECT_THROW(bank.scan(at::kFloat, give_up), std::runtime_error);
+  EXPECT_TRUE(contents(bank).equal(rows));
+  bank.enqueue(rows.narrow(0, 0, 150));
+  EXPECT_TRUE(contents(bank).equal(at::cat({rows.narrow(0, 150, 1850), rows.narrow(0, 0, 150)})));
+}
+
+TEST_P(Bank, SurvivesAnEnqueueBetweenPrefetchAndScan) {
+  NegativeBank bank(tiers_.get(), bank_options({50, 2, at::kFloat, 5}, GetParam()));
+  at::Tensor all = random_rows(50, 2, 1);
+  bank.enqueue(all);
+  for (const std::int64_t batch : {1, 5, 13, 50, 70}) {
+    const at::Tensor rows = random_rows(batch, 2, static_cast<std::uint64_t>(batch));
+    bank.prefetch();
+    bank.enqueue(rows);
+    all = at::cat({all, rows});
+    EXPECT_TRUE(contents(bank).equal(all.narrow(0, all.size(0) - 50, 50)));
+  }
+}
+
+TEST_P(Bank, TakesNoMoreOfTheTiersThanItSaid) {
+  const BankOptions options = bank_options({100, 8, at::kFloat, 9}, GetParam());
+  const BankPlacement placement = place_bank(options);
+  {
+    NegativeBank bank(tiers_.get(), options);
+    for (std::uint64_t i = 0; i < 30; ++i) {
+      bank.enqueue(random_rows(17, 8, i));
+      (void)contents(bank);
+    }
+    EXPECT_EQ(tiers_.get()->host().peak_bytes(), placement.host_bytes());
+    EXPECT_EQ(tiers_.get()->disk().peak_bytes(), placement.disk_bytes);
+  }
+  EXPECT_EQ(tiers_.get()->host().used_bytes(), 0U);
+  EXPECT_EQ(tiers_.get()->disk().used_bytes(), 0U);
+}
+
+TEST(BankBudget, IsThatOfTheTiersToo) {
+  const BankOptions options = bank_options({100, 8, at::kFloat, 9}, Storage::kMemory);
+  const BankPlacement placement = place_bank(options);
+  const test::TestTiers exact(Storage::kMemory, placement.host_bytes());
+  EXPECT_NO_THROW(NegativeBank(exact.get(), options));
+  const test::TestTiers short_of_a_byte(Storage::kMemory, placement.host_bytes() - 1);
+  EXPECT_THROW(NegativeBank(short_of_a_byte.get(), options), BudgetExceeded);
+  EXPECT_THAT(exact.lines(), IsEmpty());
+}
+
+TEST(BankBudget, HasToHoldTheWiderTileOfAScanInDouble) {
+  const BankOptions options = bank_options({1000, 8, at::kHalf, 9}, Storage::kMemory);
+  const test::TestTiers exact(Storage::kMemory, place_bank(options).host_bytes());
+  NegativeBank bank(exact.get(), options);
+  const at::Tensor rows = random_rows(30, 8, 1, at::kHalf);
+  bank.enqueue(rows);
+  EXPECT_THROW((void)contents(bank, at::kDouble), BudgetExceeded);
+  EXPECT_TRUE(contents(bank).equal(rows.to(at::kFloat)));  // It is as before.
+}
+
+}  // namespace
+}  // namespace spillway::queue
