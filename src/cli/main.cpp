@@ -28,18 +28,18 @@ int run(const std::vector<std::string>& arguments) {
   return run_bench_io(std::get<BenchIoOptions>(command));
 }
 
-int fail(int status, std::string reason) {
+/// One line on standard error, whatever the reason looks like: tables in it are strung together.
+int fail(int status, const std::string& reason) {
   std::cout.flush();
-  // Tables in messages become one line, too.
-  std::string line;
+  std::string line = reason.starts_with("spillway") ? "" : "spillway: ";
   for (const char c : reason) {
     if (c != '\n') {
       line += c;
-    } else if (!line.empty() && line.back() != ';') {
+    } else if (line.back() != ';') {
       line += ';';
     }
   }
-  std::cerr << "spillway: " << line << "\n";
+  std::cerr << line << "\n";
   return status;
 }
 

@@ -143,6 +143,8 @@ void Run::announce() {
                     " steps of " + std::to_string(config_.train_batch_size) + " images, " +
                     std::to_string(at::get_num_threads()) + " threads");
   for (const std::string& note : dataset_.notes) progress_.message(note);
+  progress_.message("the bank starts empty, so that the loss rises while its " +
+                    std::to_string(config_.contrastive.queue_size) + " rows fill up");
   if (config_.contrastive.batch_norm_groups < 2) {
     progress_.message(
         "contrastive.batch_norm_groups is 1: batch statistics tell which rows belong together; take 2 or more");

@@ -1,0 +1,150 @@
+#include <spillway/app/cli/command_line.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <spillway/app/cli/byte_size.hpp>
+#include <spillway/offload/error.hpp>
+
+namespace spillway::app {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TrainFlags train(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "train");
+  return std::get<TrainFlags>(parse_command_line(arguments));
+}
+
+std::string refusal(const std::vector<std::string>& arguments) {
+  try {
+    (void)parse_command_line(arguments);
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), Not(HasSubstr("\n")));
+    return error.what();
+  }
+  return "(accepted)";
+}
+
+TEST(ByteSize, ReadsTheFormsThatPeopleWrite) {
+  EXPECT_EQ(parse_byte_size("65536", "x"), 65536U);
+  EXPECT_EQ(parse_byte_size("2e9", "x"), 2'000'000'000U);
+  EXPECT_EQ(parse_byte_size("64MiB", "x"), 64U << 20U);
+  EXPECT_EQ(parse_byte_size("64 mib", "x"), 64U << 20U);
+  EXPECT_EQ(parse_byte_size("1.5GiB", "x"), 3U << 29U);
+  EXPECT_EQ(parse_byte_size("10GB", "x"), 10'000'000'000U);
+  EXPECT_EQ(parse_byte_size("512B", "x"), 512U);
+}
+
+TEST(ByteSize, RefusesWhatIsNoWholeNumberOfBytes) {
+  for (const char* text : {"", "0", "-1", "1.5", "64M", "MiB", "64MiB!", "1e30", "nan", "inf"}) {
+    EXPECT_THROW((void)parse_byte_size(text, "--host-budget"), ConfigError) << "'" << text << "'";
+  }
+}
+
+TEST(CommandLine, GivesTheFlagsOfTrainAsTheyStand) {
+  const TrainFlags flags = train({"--config",
+                                  "a.json",
+                                  "--set",
+                                  "seed=3",
+                                  "--set",
+                                  "data.drop_last=true",
+                                  "--method",
+                                  "moco",
+                                  "--data",
+                                  "digits",
+                                  "--encoder",
+                                  "mlp",
+                                  "--steps",
+                                  "7",
+                                  "--out",
+                                  "o",
+                                  "--seed",
+                                  "0",
+                                  "--offload-optimizer",
+                                  "nvme",
+                                  "--offload-bank",
+                                  "cpu",
+                                  "--nvme-path",
+                                  "/x",
+                                  "--host-budget",
+                                  "2MiB",
+                                  "--deterministic",
+                                  "--strict",
+                                  "--no-progress",
+                                  "--nproc",
+                                  "1"});
+  EXPECT_EQ(flags.config, "a.json");
+  EXPECT_THAT(flags.set, ElementsAre("seed=3", "data.drop_last=true"));
+  EXPECT_EQ(flags.data, "digits");
+  EXPECT_EQ(flags.encoder, "mlp");
+  EXPECT_EQ(flags.steps, 7U);
+  EXPECT_EQ(flags.epochs, std::nullopt);
+  EXPECT_EQ(flags.seed, 0U);
+  EXPECT_EQ(flags.offload_optimizer, "nvme");
+  EXPECT_EQ(flags.offload_bank, "cpu");
+  EXPECT_EQ(flags.nvme_path, "/x");
+  EXPECT_EQ(flags.host_budget_bytes, 2U << 20U);
+  EXPECT_TRUE(flags.deterministic && flags.strict && flags.no_progress);
+}
+
+TEST(CommandLine, LeavesEverythingOpenWithoutFlags) {
+  const TrainFlags flags = train({});
+  EXPECT_EQ(flags.config, std::nullopt);
+  EXPECT_EQ(flags.out, std::nullopt);
+  EXPECT_EQ(flags.host_budget_bytes, std::nullopt);
+  EXPECT_FALSE(flags.deterministic || flags.strict || flags.no_progress);
+}
+
+TEST(CommandLine, NamesTheFlagThatIsWrong) {
+  EXPECT_THAT(refusal({"train", "--frobnicate"}), HasSubstr("--frobnicate"));
+  EXPECT_THAT(refusal({"train", "--epochs", "0"}), HasSubstr("--epochs"));
+  EXPECT_THAT(refusal({"train", "--seed", "-1"}), HasSubstr("--seed"));
+  EXPECT_THAT(refusal({"train", "--epochs", "1", "--steps", "1"}), HasSubstr("--steps"));
+  EXPECT_THAT(refusal({"train", "--offload-bank", "gpu"}), HasSubstr("--offload-bank"));
+  EXPECT_THAT(refusal({"train", "--host-budget", "lots"}), HasSubstr("--host-budget"));
+  EXPECT_THAT(refusal({"train", "--method", "jigsaw"}), HasSubstr("jigsaw"));
+  EXPECT_THAT(refusal({}), HasSubstr("which command"));
+  EXPECT_THAT(refusal({"bench"}), HasSubstr("which bench"));
+  EXPECT_THAT(refusal({"dance"}), HasSubstr("dance"));
+}
+
+TEST(CommandLine, SaysOfWhatIsStillMissingThatItIs) {
+  const std::vector<std::vector<std::string>> missing = {{"plan", "--config", "a.json", "--json"},
+                                                         {"probe"},
+                                                         {"eval", "run", "--probe", "knn"},
+                                                         {"inspect", "run"},
+                                                         {"verify", "run"},
+                                                         {"export", "run", "--format", "torch"},
+                                                         {"bench", "optimizer"},
+                                                         {"bench", "bank", "--json", "a"},
+                                                         {"bench", "step"},
+                                                         {"bench", "data"},
+                                                         {"bench", "io", "--report", "a"},
+                                                         {"train", "--resume", "auto"},
+                                                         {"train", "--trace", "a"},
+                                                         {"train", "--offload-gradients", "cpu"},
+                                                         {"train", "--nproc", "2"},
+                                                         {"train", "--method", "simclr"}};
+  for (const auto& arguments : missing) {
+    EXPECT_THAT(refusal(arguments), HasSubstr("not in this version; ")) << arguments.front();
+  }
+}
+
+TEST(CommandLine, HelpAndVersionAreTexts) {
+  EXPECT_THAT(std::get<Information>(parse_command_line({"--version"})).text, HasSubstr("spillway 0."));
+  EXPECT_THAT(std::get<Information>(parse_command_line({"--help"})).text, HasSubstr("train"));
+  EXPECT_THAT(std::get<Information>(parse_command_line({"train", "--help"})).text, HasSubstr("--offload-optimizer"));
+}
+
+TEST(CommandLine, GivesTheFlagsOfBenchIo) {
+  const auto options =
+      std::get<BenchIoOptions>(parse_command_line({"bench", "io", "--json", "r.json", "--nvme-path", "d"}));
+  EXPECT_EQ(options.json, "r.json");
+  EXPECT_EQ(options.nvme_path, "d");
+}
+
+}  // namespace
+}  // namespace spillway::app

@@ -1,0 +1,176 @@
+#include <spillway/app/training/train.hpp>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <spillway/app/config/load_config.hpp>
+#include <spillway/app/methods/moco.hpp>
+#include <spillway/app/training/weights_hash.hpp>
+#include <spillway/offload/error.hpp>
+#include <support/temp_dir.hpp>
+
+namespace spillway::app {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+/// A short run on synthetic images; its optimizer state and most of its bank are on disk.
+Config streamed_config(const test::TempDir& folder) {
+  Config config;
+  config.epochs = 3;
+  config.train_batch_size = 32;
+  config.micro_batch_size_per_gpu = 16;
+  config.gradient_accumulation_steps = 2;
+  config.out = folder / "run";
+  config.data.source = "synthetic";
+  config.data.synthetic = {.images = 250, .classes = 5, .side = 8};
+  config.encoder.kind = EncoderKind::kMlp;
+  config.encoder.hidden = {64, 64, 64, 64};
+  config.contrastive.projection_hidden_dim = 64;
+  config.contrastive.projection_dim = 16;
+  config.contrastive.queue_size = 256;
+  config.contrastive.bank.segment_rows = 32;
+  config.contrastive.bank.device = OffloadDevice::kNvme;
+  config.contrastive.bank.host_bytes = 256 * 16 * 4 + 6 * 4096;
+  config.zero.sub_group_size = 5000;
+  config.zero.offload_optimizer.device = OffloadDevice::kNvme;
+  config.offload.host_bytes = config.contrastive.bank.host_bytes + 5 * 36864;  // Four staging buffers, one block.
+  config.offload.nvme_paths = {folder.path()};
+  return config;
+}
+
+std::vector<Json> lines_of(const std::filesystem::path& path) {
+  std::vector<Json> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.push_back(parse_json(line, path.string()));
+  return lines;
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::uint64_t count(const Json& object, const char* key) { return *object.find(key)->get_if<std::uint64_t>(); }
+
+TEST(Train, MovesInEveryStepTheBytesThatItPredicted) {
+  const test::TempDir folder;
+  std::ostringstream out;
+  const Summary summary = train(streamed_config(folder), {out});
+
+  // 250 images, 200 of them to train on: 7 windows an epoch, the last one of 8 rows.
+  ASSERT_EQ(summary.steps, 21U);
+  EXPECT_EQ(summary.steps_off_prediction, 0U) << out.str();
+  EXPECT_EQ(summary.read_bytes, summary.predicted_read_bytes);
+  EXPECT_EQ(summary.write_bytes, summary.predicted_write_bytes);
+
+  const std::vector<Json> metrics = lines_of(folder / "run/metrics.jsonl");
+  ASSERT_EQ(metrics.size(), 21U);
+  std::uint64_t read = 0;
+  for (const Json& line : metrics) read += count(line, "read_bytes");
+  EXPECT_EQ(read, summary.read_bytes);
+  EXPECT_EQ(count(metrics[0], "read_bytes"), 0U) << "nothing has been written yet";
+  EXPECT_GT(count(metrics[1], "read_bytes"), 0U);
+  EXPECT_GT(count(metrics[0], "write_bytes"), 0U);
+}
+
+// Both streams are there: without the bank's the steps would all read alike.
+TEST(Train, StreamsStateAndBank) {
+  const test::TempDir folder;
+  std::ostringstream out;
+  (void)train(streamed_config(folder), {out});
+  const std::vector<Json> metrics = lines_of(folder / "run/metrics.jsonl");
+  EXPECT_GT(count(metrics.back(), "read_bytes"), count(metrics[1], "read_bytes"));
+  EXPECT_THAT(out.str(), HasSubstr("optimizer state, streamed"));
+  EXPECT_THAT(out.str(), HasSubstr("bank, cold segments"));
+}
+
+TEST(Train, StaysWithinItsBudgetsAndSaysSo) {
+  const test::TempDir folder;
+  const Config config = streamed_config(folder);
+  std::ostringstream out;
+  const Summary summary = train(config, {out});
+  EXPECT_EQ(summary.host.budget_bytes, config.offload.host_bytes);
+  EXPECT_LE(summary.host.peak_bytes, config.offload.host_bytes);
+  EXPECT_GT(summary.host.peak_bytes, config.contrastive.bank.host_bytes / 2);
+  EXPECT_GT(summary.disk.peak_bytes, 0U);
+  EXPECT_GE(summary.stall_share, 0.0);
+  EXPECT_LT(summary.stall_share, 1.0);
+}
+
+TEST(Train, GivesTheSameWeightsFromTheConfigurationThatItWrote) {
+  const test::TempDir folder;
+  std::ostringstream out;
+  const Config config = streamed_config(folder);
+  const Summary first = train(config, {out});
+  const std::string text = text_of(folder / "run/config.json");
+  ConfigRequest request;
+  request.text = text;
+  const ResolvedConfig resolved = load_config(request);
+  EXPECT_TRUE(resolved.warnings.empty()) << resolved.warnings.front();
+  EXPECT_EQ(resolved.config, config);
+  EXPECT_EQ(train(resolved.config, {out}).weights_xxh3, first.weights_xxh3);
+}
+
+TEST(Train, DependsOnItsSeed) {
+  const test::TempDir folder;
+  std::ostringstream out;
+  Config config = streamed_config(folder);
+  config.epochs = 1;
+  const std::string one = train(config, {out}).weights_xxh3;
+  config.seed = 1;
+  EXPECT_NE(train(config, {out}).weights_xxh3, one);
+}
+
+TEST(Train, ReplacesTheFilesOfAnEarlierRunAndLeavesNoOthers) {
+  const test::TempDir folder;
+  std::ostringstream out;
+  Config config = streamed_config(folder);
+  (void)train(config, {out});
+  config.epochs = 1;
+  (void)train(config, {out});
+  EXPECT_EQ(lines_of(folder / "run/metrics.jsonl").size(), 7U);
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "run"))
+    names.push_back(entry.path().filename());
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("config.json", "metrics.jsonl", "summary.json"));
+}
+
+TEST(Train, RefusesABudgetThatHoldsNotEvenTheStagingBuffers) {
+  const test::TempDir folder;
+  std::ostringstream out;
+  Config config = streamed_config(folder);
+  config.offload.host_bytes = config.contrastive.bank.host_bytes + 4096;
+  EXPECT_THROW((void)train(config, {out}), BudgetExceeded);
+}
+
+TEST(Train, RefusesSeveralFoldersOnDisk) {
+  const test::TempDir folder;
+  std::ostringstream out;
+  Config config = streamed_config(folder);
+  config.offload.nvme_paths.push_back(folder.path());
+  EXPECT_THAT([&] { (void)train(config, {out}); }, ThrowsMessage<ConfigError>(HasSubstr("offload.nvme_path")));
+}
+
+TEST(WeightsHash, CountsNamesOrderAndEveryBit) {
+  const at::Tensor a = at::ones({3});
+  const at::Tensor b = at::zeros({2});
+  const std::string hash = weights_xxh3({{"a", a}, {"b", b}});
+  EXPECT_EQ(hash.size(), 16U);
+  EXPECT_EQ(weights_xxh3({{"b", b}, {"a", a}}), hash) << "the order is that of the names";
+  EXPECT_NE(weights_xxh3({{"b", a}, {"a", b}}), hash);
+  const at::Tensor other = b.clone();
+  other[1] = 1e-30;
+  EXPECT_NE(weights_xxh3({{"a", a}, {"b", other}}), hash);
+}
+
+}  // namespace
+}  // namespace spillway::app
