@@ -140,10 +140,11 @@ TEST(CommandLine, HelpAndVersionAreTexts) {
 }
 
 TEST(CommandLine, GivesTheFlagsOfBenchIo) {
-  const auto options =
-      std::get<BenchIoOptions>(parse_command_line({"bench", "io", "--json", "r.json", "--nvme-path", "d"}));
+  const auto options = std::get<BenchIoOptions>(
+      parse_command_line({"bench", "io", "--json", "r.json", "--nvme-path", "d", "--bytes", "256MiB"}));
   EXPECT_EQ(options.json, "r.json");
   EXPECT_EQ(options.nvme_path, "d");
+  EXPECT_EQ(options.bytes, std::uint64_t{256} << 20);
 }
 
 }  // namespace
