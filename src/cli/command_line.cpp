@@ -116,6 +116,9 @@ void add_bench(CLI::App& app, BenchIoOptions& options) {
   io->add_option("--json", options.json, "Write the results to this file");
   io->add_option("--nvme-path", options.nvme_path, "Folder on the disk that is measured (the current one)");
   io->add_option_function<std::string>(
+      "--bytes", [&options](const std::string& text) { options.bytes = parse_byte_size(text, "--bytes"); },
+      "Moved in each measurement (2GiB); the disk needs twice that");
+  io->add_option_function<std::string>(
       "--report", [](const std::string&) { refuse("--report", "--json writes the results"); }, "not in this version");
   for (const Absent& absent : kAbsentBenches) add_absent_command(*bench, "spillway bench ", absent);
 }
