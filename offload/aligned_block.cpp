@@ -4,9 +4,9 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <spillway/offload/error.hpp>
@@ -19,8 +19,9 @@ namespace {
 constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
 
 [[noreturn]] void throw_no_memory(std::uint64_t bytes, int error_number) {
-  throw Error("the operating system has no " + format_bytes(bytes) + " of memory for staging buffers: " +
-              std::strerror(error_number) + "; lower offload.host_bytes (--host-budget) or free memory");
+  throw Error("the operating system has no " + format_bytes(bytes) +
+              " of memory for staging buffers: " + std::generic_category().message(error_number) +
+              "; lower offload.host_bytes (--host-budget) or free memory");
 }
 
 // Has every page in place before the first transfer. Where the kernel is too old to do it in one call (before 5.14)
