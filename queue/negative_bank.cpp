@@ -116,12 +116,12 @@ void NegativeBank::execute(const SegmentRing::Step& step, const at::Tensor& rows
     case Action::kTrim:
       break;
     case Action::kDrop:
-      give_up_prefetch();
+      give_up_pass();
       store_.remove(blocks_.front());
       blocks_.pop_front();
       break;
     case Action::kDemote:
-      give_up_prefetch();
+      give_up_pass();
       store_.set_home(blocks_[step.index], Tier::kDisk);
       break;
     case Action::kOpen: {
@@ -141,20 +141,20 @@ void NegativeBank::execute(const SegmentRing::Step& step, const at::Tensor& rows
 }
 
 void NegativeBank::prefetch() {
-  if (announced_) return;
+  if (pass_ == Pass::kAnnounced) return;
   std::vector<offload::BlockId> cold;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     if (ring_.segments()[i].home == Tier::kDisk) cold.push_back(blocks_[i]);
   }
   if (cold.empty()) return;
   store_.begin(cold, Access::kRead);
-  announced_ = true;
+  pass_ = Pass::kAnnounced;
 }
 
-void NegativeBank::give_up_prefetch() {
-  if (!announced_) return;
-  announced_ = false;
+void NegativeBank::give_up_pass() {
+  if (pass_ == Pass::kNone) return;
   store_.begin({}, Access::kRead);
+  pass_ = Pass::kNone;
 }
 
 void NegativeBank::scan(at::ScalarType compute_dtype, const Visitor& visit) {
@@ -164,7 +164,7 @@ void NegativeBank::scan(at::ScalarType compute_dtype, const Visitor& visit) {
   const Busy busy(scanning_);
   make_tile(compute_dtype);
   prefetch();
-  announced_ = false;  // The pass is used up, also by a scan that is broken off.
+  if (pass_ == Pass::kAnnounced) pass_ = Pass::kTakenUp;  // And stays so if the scan is broken off.
 
   const std::int64_t tile_rows = tile_.size(0);
   std::int64_t in_tile = 0;
@@ -182,12 +182,13 @@ void NegativeBank::scan(at::ScalarType compute_dtype, const Visitor& visit) {
       }
     }
   }
+  pass_ = Pass::kNone;
   if (in_tile > 0) visit(tile_.narrow(0, 0, in_tile));
 }
 
 void NegativeBank::clear() {
   SPILLWAY_CHECK(!scanning_, "clear from inside a scan of the same bank");
-  give_up_prefetch();
+  give_up_pass();
   for (const offload::BlockId block : blocks_) store_.remove(block);
   blocks_.clear();
   ring_.clear();

@@ -74,7 +74,7 @@ class NegativeBank {
   [[nodiscard]] at::Tensor accept(const at::Tensor& keys);
   void check_keys(const at::Tensor& keys) const;
   void execute(const SegmentRing::Step& step, const at::Tensor& rows, std::int64_t first);
-  void give_up_prefetch();
+  void give_up_pass();
   void make_tile(at::ScalarType dtype);
   [[nodiscard]] at::Tensor segment_rows_view(const offload::Lease& lease, std::int64_t first, std::int64_t count) const;
 
@@ -89,7 +89,9 @@ class NegativeBank {
   std::int64_t position_ = 0;
   std::uint64_t rejected_rows_ = 0;
   std::uint64_t segments_opened_ = 0;
-  bool announced_ = false;  // The store runs a pass over the segments that are on disk now.
+  // The store's pass over the segments on disk: none, announced and untouched, or one that a scan has taken up.
+  enum class Pass : std::uint8_t { kNone, kAnnounced, kTakenUp };
+  Pass pass_ = Pass::kNone;
   bool scanning_ = false;
 };
 
