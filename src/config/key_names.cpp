@@ -46,7 +46,11 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
 }
 
 std::string shown_name(std::string_view name) {
-  return name.size() <= kLongestName ? std::string(name) : std::string(name.substr(0, kLongestName)) + "…";
+  std::string shown(name.substr(0, kLongestName));
+  // Not in a message: line ends and terminal commands, and the zero that would end it.
+  std::ranges::replace_if(
+      shown, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }, '?');
+  return name.size() <= kLongestName ? shown : shown + "…";
 }
 
 }  // namespace spillway::app

@@ -13,7 +13,7 @@ namespace spillway::app {
 /// The candidate closest to `name`; empty where none is so close that it can have been meant.
 [[nodiscard]] std::string_view nearest_name(std::string_view name, std::span<const std::string_view> candidates);
 
-/// `name` as it goes into a message: cut where it is longer than any key of ours.
+/// `name` as it goes into a message: cut where it is longer than any key of ours, control characters replaced by ?.
 [[nodiscard]] std::string shown_name(std::string_view name);
 
 }  // namespace spillway::app

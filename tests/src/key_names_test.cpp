@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace spillway::app {
+namespace spillway::app::key_names_test {
 namespace {
 
 TEST(KeyNames, CountsEdits) {
@@ -32,7 +32,8 @@ TEST(KeyNames, SuggestsNothingForAKeyThatIsNothingLikeOurs) {
 TEST(KeyNames, CutsAKeyThatIsLongerThanAny) {
   EXPECT_EQ(shown_name("stage"), "stage");
   EXPECT_LT(shown_name(std::string(100'000, 'x')).size(), 80U);
+  EXPECT_EQ(shown_name(std::string("\0st\na\x1b[ge\x7f", 10)), "?st?a?[ge?");
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::key_names_test
