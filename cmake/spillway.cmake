@@ -3,14 +3,6 @@
 # Headers are reached as <spillway/offload/x.hpp> in the tree and when installed: in the tree through links.
 set(SPILLWAY_INCLUDE_DIR "${PROJECT_BINARY_DIR}/include")
 
-# Adds a folder once it has a CMakeLists.txt; a later build notices that it came.
-macro(spillway_add_folder folder)
-  file(GLOB _lists CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/CMakeLists.txt")
-  if(_lists)
-    add_subdirectory(${folder})
-  endif()
-endmacro()
-
 # spillway_module(offload SOURCES a.cpp HEADERS a.hpp PUBLIC lib... PRIVATE lib... [MODULE folder])
 # A static library `spillway_offload`, alias `spillway::offload`, whose headers are <spillway/offload/...>: under the
 # library's name, unless MODULE gives the name that several libraries share.
@@ -34,10 +26,11 @@ function(spillway_cuda_library name)
   endif()
 endfunction()
 
-# spillway_test(NAME x_test SOURCES x_test.cpp LIBS lib... LABELS unit [TIMEOUT seconds] [ARGS argument...])
-# A program with GoogleTest's main, and one ctest entry for it.
+# spillway_test(NAME x_test SOURCES x_test.cpp LIBS lib... LABELS unit [TIMEOUT seconds])
+# A ctest entry for the tests in these files. The tests of a folder share one program, <folder>_tests: LibTorch's headers
+# take longer to compile than all that is behind them, and one program reads them once.
 function(spillway_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT" "SOURCES;LIBS;LABELS;ARGS")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT" "SOURCES;LIBS;LABELS")
   _spillway_check_arguments(spillway_test)
   if(NOT arg_LABELS)
     message(FATAL_ERROR "spillway_test(NAME ${arg_NAME}): give LABELS (unit, property, fault, golden, ranks, system, gpu or slow)")
@@ -45,13 +38,39 @@ function(spillway_test)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
-  _spillway_program(${arg_NAME})
-  target_link_libraries(${arg_NAME} PRIVATE GTest::gtest_main GTest::gmock spillway_test_support)
-  add_test(NAME ${arg_NAME} COMMAND ${arg_NAME} ${arg_ARGS})
+  _spillway_test_program(program)
+  target_sources(${program} PRIVATE ${arg_SOURCES})
+  target_link_libraries(${program} PRIVATE ${arg_LIBS})
+  set(files ${arg_SOURCES})
+  list(FILTER files INCLUDE REGEX "_test[.]cpp$")
+  list(JOIN files "," files)
+  add_test(NAME ${arg_NAME} COMMAND ${program} --in=${files})
   # Tests run beside each other: LibTorch's idle threads must not spin on a core that another test needs.
   set_tests_properties(${arg_NAME} PROPERTIES
     LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
     ENVIRONMENT "OMP_WAIT_POLICY=PASSIVE;${SPILLWAY_TEST_ENVIRONMENT}")
+endfunction()
+
+# spillway_child_program(x_child SOURCES x_child.cpp LIBS lib... MACRO X_CHILD)
+# A program that this folder's tests start as a process of its own; they know its path as the macro.
+function(spillway_child_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "MACRO" "SOURCES;LIBS")
+  _spillway_check_arguments(spillway_child_program)
+  _spillway_program(${name})
+  spillway_start(${name} ${arg_MACRO})
+endfunction()
+
+# spillway_start(program MACRO): this folder's tests start the program, whose path they know as the macro.
+function(spillway_start child macro)
+  _spillway_test_program(program)
+  target_compile_definitions(${program} PRIVATE ${macro}="$<TARGET_FILE:${child}>")
+  add_dependencies(${program} ${child})
+endfunction()
+
+# What all of this folder's tests are compiled with.
+function(spillway_test_definitions)
+  _spillway_test_program(program)
+  target_compile_definitions(${program} PRIVATE ${ARGN})
 endfunction()
 
 # spillway_bench(NAME x_bench SOURCES x_bench.cpp LIBS lib...)
@@ -102,6 +121,19 @@ function(_spillway_library name module)
   target_link_libraries(${target} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
   spillway_warnings(${target})
   install(TARGETS ${target} EXPORT SpillwayTargets ARCHIVE FILE_SET HEADERS)
+endfunction()
+
+# The name of the folder's test program, which the first call makes.
+function(_spillway_test_program result)
+  cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME folder)
+  set(program ${folder}_tests)
+  if(NOT TARGET ${program})
+    add_executable(${program})
+    target_link_libraries(${program} PRIVATE spillway_test_main GTest::gmock)
+    target_compile_options(${program} PRIVATE $<$<CONFIG:Release>:-O1>)  # Compiled far quicker, and no slower to run.
+    spillway_warnings(${program})
+  endif()
+  set(${result} ${program} PARENT_SCOPE)
 endfunction()
 
 function(_spillway_program name)

@@ -134,7 +134,7 @@ lint() {
   local version
   version=$(clang_version clang-tidy clang-tidy-VERSION)
   require_packages "clang-tidy-$version"
-  configure default
+  configure debug
   (cd "$root" && git ls-files -z -- 'offload/*.cpp' | xargs -0 --no-run-if-empty -n 4 -P "$(nproc)" \
-    "clang-tidy-$version" --quiet -p build/default)
+    "clang-tidy-$version" --quiet -p build/debug)
 }

@@ -23,10 +23,10 @@ namespace {
 
 Config config_of(bool on_disk) {
   Config config;
-  config.encoder.channels = {32, 64, 96, 96};
+  config.encoder.channels = {32, 64, 64, 64, 64, 64};
   config.contrastive.queue_size = 4096;
   config.data.synthetic = {.images = 512, .classes = 10, .side = 28};
-  config.zero.sub_group_size = 65536;
+  config.zero.sub_group_size = 40000;
   config.zero.offload_optimizer.buffer_count = 3;
   if (on_disk) {
     config.zero.offload_optimizer.device = OffloadDevice::kNvme;

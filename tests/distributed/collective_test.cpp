@@ -21,7 +21,7 @@
 #include "distributed/conformance.hpp"
 #include "distributed/ranks.hpp"
 
-namespace spillway::test {
+namespace spillway::test::collective_test {
 namespace {
 
 using distributed::Collective;
@@ -134,4 +134,4 @@ TEST(ThreadGroup, BarrierHoldsEveryoneUntilTheLastArrives) {
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::collective_test

@@ -25,7 +25,7 @@
 
 #include "distributed/ranks.hpp"
 
-namespace spillway::distributed {
+namespace spillway::distributed::gradient_mean_test {
 namespace {
 
 using test::on_rank_threads;
@@ -185,4 +185,4 @@ TEST(AverageGradients, ToldOfOtherParametersOnAnotherRankSaysSo) {
 }
 
 }  // namespace
-}  // namespace spillway::distributed
+}  // namespace spillway::distributed::gradient_mean_test

@@ -9,7 +9,7 @@
 
 #include <spillway/offload/error.hpp>
 
-namespace spillway::distributed {
+namespace spillway::distributed::launch_test {
 namespace {
 
 using ::testing::AllOf;
@@ -141,4 +141,4 @@ TEST(Launch, PrefersTorchrunStartedBySrun) {
 }
 
 }  // namespace
-}  // namespace spillway::distributed
+}  // namespace spillway::distributed::launch_test

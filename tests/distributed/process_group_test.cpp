@@ -19,7 +19,7 @@
 #include "distributed/eight_weights.hpp"
 #include "distributed/ranks.hpp"
 
-namespace spillway::test {
+namespace spillway::test::process_group_test {
 namespace {
 
 using distributed::GroupOptions;
@@ -256,4 +256,4 @@ TEST(ProcessGroup, RefusesOptionsThatCantBeRight) {
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::process_group_test

@@ -11,7 +11,7 @@
 
 #include "promises.hpp"
 
-namespace spillway::test {
+namespace spillway::test::corpus_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -51,4 +51,4 @@ TEST(Corpus, OfGzipFilesKeepsThePromise) { replay("gzip_fuzzer", keeps_gzip_prom
 TEST(Corpus, OfIdxFilesKeepsThePromise) { replay("idx_fuzzer", keeps_idx_promise); }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::corpus_test

@@ -13,7 +13,7 @@
 #include <spillway/offload/error.hpp>
 #include <spillway/offload/tier.hpp>
 
-namespace spillway::offload {
+namespace spillway::offload::aligned_block_test {
 namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
@@ -102,4 +102,4 @@ TEST(AlignedBlockDeathTest, EndsTheProcessThatRunsPastItsBounds) {
 #endif
 
 }  // namespace
-}  // namespace spillway::offload
+}  // namespace spillway::offload::aligned_block_test

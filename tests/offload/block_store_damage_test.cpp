@@ -11,7 +11,7 @@
 
 #include "store_fixture.hpp"
 
-namespace spillway::offload {
+namespace spillway::offload::block_store_damage_test {
 namespace {
 
 using test::all_equal;
@@ -154,4 +154,4 @@ TEST(BlockStoreDamage, LeavesADamagedBlockOnDiskWhenItShouldMoveToTheHost) {
 }
 
 }  // namespace
-}  // namespace spillway::offload
+}  // namespace spillway::offload::block_store_damage_test

@@ -14,7 +14,7 @@
 #include "support/faulty_engine.hpp"
 #include "support/temp_dir.hpp"
 
-namespace spillway::offload {
+namespace spillway::offload::block_store_fault_test {
 namespace {
 
 using test::all_equal;
@@ -202,4 +202,4 @@ TEST(BlockStoreFault, SettlesTransfersInFlightWhenItsOwnerUnwinds) {
 }
 
 }  // namespace
-}  // namespace spillway::offload
+}  // namespace spillway::offload::block_store_fault_test

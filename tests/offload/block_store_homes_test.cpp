@@ -11,7 +11,7 @@
 
 #include "store_fixture.hpp"
 
-namespace spillway::offload {
+namespace spillway::offload::block_store_homes_test {
 namespace {
 
 using test::all_equal;
@@ -174,4 +174,4 @@ TEST(BlockStoreHomes, OutlivesEveryOtherOwnerOfItsTiers) {
 }
 
 }  // namespace
-}  // namespace spillway::offload
+}  // namespace spillway::offload::block_store_homes_test

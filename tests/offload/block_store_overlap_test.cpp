@@ -10,7 +10,7 @@
 
 #include "store_fixture.hpp"
 
-namespace spillway::offload {
+namespace spillway::offload::block_store_overlap_test {
 namespace {
 
 using test::MemoryEngine;
@@ -142,4 +142,4 @@ TEST(BlockStoreOverlap, TimesOutWithTheTransferStillRunningAndGoesOnWhenItHasEnd
 }
 
 }  // namespace
-}  // namespace spillway::offload
+}  // namespace spillway::offload::block_store_overlap_test

@@ -15,7 +15,7 @@
 #include "store_engines.hpp"
 #include "support/property.hpp"
 
-namespace spillway::offload {
+namespace spillway::offload::block_store_property_test {
 namespace {
 
 using test::OverEveryEngine;
@@ -311,4 +311,4 @@ TEST_P(BlockStoreProperty, RunsAThousandPassesOverARingOfTwo) {
 }
 
 }  // namespace
-}  // namespace spillway::offload
+}  // namespace spillway::offload::block_store_property_test

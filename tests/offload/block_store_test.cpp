@@ -11,7 +11,7 @@
 
 #include "store_fixture.hpp"
 
-namespace spillway::offload {
+namespace spillway::offload::block_store_test {
 namespace {
 
 using test::all_equal;
@@ -210,4 +210,4 @@ TEST(BlockStoreDeathTest, EndsTheProcessOnMisuse) {
 }
 
 }  // namespace
-}  // namespace spillway::offload
+}  // namespace spillway::offload::block_store_test

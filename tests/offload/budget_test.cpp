@@ -13,7 +13,7 @@
 
 #include "support/property.hpp"
 
-namespace spillway::offload {
+namespace spillway::offload::budget_test {
 namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
@@ -139,4 +139,4 @@ TEST(FormatBytes, PicksTheLargestUnitAndNoMoreDigitsThanNeeded) {
 }
 
 }  // namespace
-}  // namespace spillway::offload
+}  // namespace spillway::offload::budget_test

@@ -2,7 +2,7 @@
 
 #include "copy_stream_conformance.hpp"
 
-namespace spillway::offload {
+namespace spillway::offload::cuda_stream_test {
 namespace {
 
 INSTANTIATE_TEST_SUITE_P(CudaStream, CopyStreamConformance,
@@ -82,4 +82,4 @@ TEST_F(CudaStream, LeavesTheCurrentDeviceAndTheErrorStateAlone) {
 }
 
 }  // namespace
-}  // namespace spillway::offload
+}  // namespace spillway::offload::cuda_stream_test

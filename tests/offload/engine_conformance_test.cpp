@@ -15,7 +15,7 @@
 #include "support/faulty_engine.hpp"
 #include "support/memory_engine.hpp"
 
-namespace spillway::test {
+namespace spillway::test::engine_conformance_test {
 namespace {
 
 using offload::EngineOptions;
@@ -288,4 +288,4 @@ TEST_P(EngineWithThreads, TouchesNothingWhereWhatItComesAfterFailed) {
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::engine_conformance_test

@@ -17,7 +17,7 @@
 #include "support/spawn.hpp"
 #include "support/tiny_disk.hpp"
 
-namespace spillway::test {
+namespace spillway::test::engine_factory_test {
 namespace {
 
 Outcome child(const std::string& command, const std::filesystem::path& folder, std::vector<std::string> options = {}) {
@@ -206,4 +206,4 @@ TEST_P(KilledWhileStreaming, LeavesNoFileAndAllTheSpace) {
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::engine_factory_test

@@ -20,7 +20,7 @@
 #include "offload/engine_fixture.hpp"
 #include "support/tiny_disk.hpp"
 
-namespace spillway::test {
+namespace spillway::test::engine_fault_test {
 namespace {
 
 using offload::EngineOptions;
@@ -181,4 +181,4 @@ TEST_P(EngineFault, ReportsAMediumErrorOfARealBlockDevice) {
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::engine_fault_test

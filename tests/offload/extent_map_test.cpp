@@ -11,7 +11,7 @@
 
 #include "support/property.hpp"
 
-namespace spillway::offload {
+namespace spillway::offload::extent_map_test {
 namespace {
 
 constexpr std::uint64_t kPage = kPageBytes;
@@ -128,4 +128,4 @@ TEST(ExtentMap, AgreesWithAMapOfPagesUnderRandomUse) {
 }
 
 }  // namespace
-}  // namespace spillway::offload
+}  // namespace spillway::offload::extent_map_test

@@ -10,7 +10,7 @@
 
 #include "offload/engine_fixture.hpp"
 
-namespace spillway::test {
+namespace spillway::test::faulty_engine_test {
 namespace {
 
 using offload::FileId;
@@ -127,4 +127,4 @@ TEST_F(FaultyEngineTest, MeetsAFaultNotBeforeWhatTheTransferComesAfter) {
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::faulty_engine_test

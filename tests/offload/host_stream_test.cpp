@@ -1,6 +1,6 @@
 #include "copy_stream_conformance.hpp"
 
-namespace spillway::offload {
+namespace spillway::offload::host_stream_test {
 namespace {
 
 INSTANTIATE_TEST_SUITE_P(HostStream, CopyStreamConformance,
@@ -70,4 +70,4 @@ TEST(CudaStream, SaysWhyItCannotBeMadeWhereThereIsNoDevice) {
 TEST(HostStream, IsNoCudaStream) { EXPECT_EQ(native_cuda_stream(*make_host_stream()), nullptr); }
 
 }  // namespace
-}  // namespace spillway::offload
+}  // namespace spillway::offload::host_stream_test

@@ -9,7 +9,7 @@
 #include <spillway/offload/aligned_block.hpp>
 #include <spillway/offload/error.hpp>
 
-namespace spillway::test {
+namespace spillway::test::memory_engine_test {
 namespace {
 
 using namespace offload;
@@ -88,4 +88,4 @@ TEST_F(MemoryEngineTest, RefusesEverythingOnceAFailurePoisonedIt) {
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::memory_engine_test

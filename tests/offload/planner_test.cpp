@@ -10,7 +10,7 @@
 
 #include "support/property.hpp"
 
-namespace spillway::offload {
+namespace spillway::offload::planner_test {
 namespace {
 
 constexpr std::uint64_t kPage = kPageBytes;
@@ -155,4 +155,4 @@ TEST(Planner, KeepsWithinOneBlockOfTheEvenShareAllAlongTheOrder) {
 }
 
 }  // namespace
-}  // namespace spillway::offload
+}  // namespace spillway::offload::planner_test

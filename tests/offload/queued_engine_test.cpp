@@ -14,7 +14,7 @@
 
 #include "offload/engine_fixture.hpp"
 
-namespace spillway::test {
+namespace spillway::test::queued_engine_test {
 namespace {
 
 using offload::EngineOptions;
@@ -330,4 +330,4 @@ TEST(SystemCallFaults, AreMendedOrReportedWhicheverCallMeetsThem) {
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::queued_engine_test

@@ -18,7 +18,7 @@
 #include "support/temp_dir.hpp"
 #include "support/tiny_disk.hpp"
 
-namespace spillway::test {
+namespace spillway::test::swap_file_test {
 namespace {
 
 using offload::kPageBytes;
@@ -187,4 +187,4 @@ TEST(SwapFile, FollowsNoLinkThatWaitsAtItsName) {
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::swap_file_test

@@ -13,7 +13,7 @@
 #include "store_fixture.hpp"
 #include "support/temp_dir.hpp"
 
-namespace spillway::offload {
+namespace spillway::offload::tiers_test {
 namespace {
 
 using test::MemoryEngine;
@@ -78,4 +78,4 @@ TEST(Tiers, SaysThatTheFolderIsMissing) {
 }
 
 }  // namespace
-}  // namespace spillway::offload
+}  // namespace spillway::offload::tiers_test

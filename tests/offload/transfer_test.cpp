@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <string>
 
-namespace spillway::offload {
+namespace spillway::offload::transfer_test {
 namespace {
 
 constexpr std::uint64_t kWant = 4 * kPageBytes;
@@ -117,4 +117,4 @@ TEST(TransferFailure, HasNoErrorNumberWhereThereWasNone) {
 }
 
 }  // namespace
-}  // namespace spillway::offload
+}  // namespace spillway::offload::transfer_test

@@ -5,7 +5,7 @@
 
 #include "offload/engine_fixture.hpp"
 
-namespace spillway::test {
+namespace spillway::test::uring_engine_test {
 namespace {
 
 using offload::FileId;
@@ -73,4 +73,4 @@ TEST(RegisteredMemory, CanBeGivenBackInAnyOrderAndTakenAgain) {
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::uring_engine_test

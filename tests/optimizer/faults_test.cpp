@@ -11,7 +11,7 @@
 #include "optimizer/training.hpp"
 #include "support/memory_engine.hpp"
 
-namespace spillway::test {
+namespace spillway::test::faults_test {
 namespace {
 
 using Fate = MemoryEngine::Fate;
@@ -130,4 +130,4 @@ TEST(AStepThatLibTorchRefusesHalfWay, LeavesNoStateBehindAndAnUnusableOptimizer)
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::faults_test

@@ -9,7 +9,7 @@
 #include "support/spawn.hpp"
 #include "support/temp_dir.hpp"
 
-namespace spillway::test {
+namespace spillway::test::process_test {
 namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
@@ -71,4 +71,4 @@ TEST(AKilledRun, LeavesNoFileBehind) {
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::process_test

@@ -14,7 +14,7 @@
 
 #include "optimizer/wrapped_fixture.hpp"
 
-namespace spillway::test {
+namespace spillway::test::refusals_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -147,4 +147,4 @@ TEST(Wrap, SharesTiersWithOtherClients) {
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::refusals_test

@@ -7,7 +7,7 @@
 #include "optimizer/training.hpp"
 #include "support/temp_dir.hpp"
 
-namespace spillway::test {
+namespace spillway::test::same_numbers_test {
 namespace {
 
 // One wrapped optimizer among several that take the same steps.
@@ -92,4 +92,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SameNumbersOfAnMlp, ::testing::ValuesIn(one_of_e
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::same_numbers_test

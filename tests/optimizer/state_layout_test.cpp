@@ -12,7 +12,7 @@
 
 #include "support/property.hpp"
 
-namespace spillway::optimizer {
+namespace spillway::optimizer::state_layout_test {
 namespace {
 
 class StateLayout : public ::testing::Test {
@@ -159,4 +159,4 @@ TEST(StateFieldsOf, AnOptimizerHaveAPlaceEachInItsState) {
 }
 
 }  // namespace
-}  // namespace spillway::optimizer
+}  // namespace spillway::optimizer::state_layout_test

@@ -3,7 +3,7 @@
 
 #include "optimizer/wrapped_fixture.hpp"
 
-namespace spillway::test {
+namespace spillway::test::step_bytes_test {
 namespace {
 
 class BytesOfAStep : public Wrapped {
@@ -87,4 +87,4 @@ TEST_F(BytesOfAStep, CountTheStateThatWasTakenOver) {
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::step_bytes_test

@@ -15,7 +15,7 @@
 
 #include "support/property.hpp"
 
-namespace spillway::optimizer {
+namespace spillway::optimizer::unscale_kernel_test {
 namespace {
 
 void expect_success(cudaError_t status) { ASSERT_EQ(status, cudaSuccess) << cudaGetErrorString(status); }
@@ -122,4 +122,4 @@ TEST(UnscaleKernel, EqualsTheReference) {
 }
 
 }  // namespace
-}  // namespace spillway::optimizer
+}  // namespace spillway::optimizer::unscale_kernel_test

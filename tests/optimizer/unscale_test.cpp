@@ -9,7 +9,7 @@
 
 #include <spillway/optimizer/unscale.hpp>
 
-namespace spillway::optimizer {
+namespace spillway::optimizer::unscale_test {
 namespace {
 
 template <typename Element>
@@ -71,4 +71,4 @@ TEST(UnscaleOfHalf, RoundsOnceFromFloat) {
 }
 
 }  // namespace
-}  // namespace spillway::optimizer
+}  // namespace spillway::optimizer::unscale_test

@@ -16,7 +16,7 @@
 
 #include "optimizer/wrapped_fixture.hpp"
 
-namespace spillway::test {
+namespace spillway::test::wrapped_test {
 namespace {
 
 using torch::optim::OptimizerParamGroup;
@@ -238,4 +238,4 @@ TEST_F(Wrapped, ItsArchiveIsThatOfThePlainOptimizer) {
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::wrapped_test

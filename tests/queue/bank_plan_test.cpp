@@ -8,7 +8,7 @@
 #include <spillway/queue/bank_plan.hpp>
 #include <support/property.hpp>
 
-namespace spillway::queue {
+namespace spillway::queue::bank_plan_test {
 namespace {
 
 using test::Storage;
@@ -115,4 +115,4 @@ TEST(BankForecast, SaysThatABankInMemoryMovesNothing) {
 }
 
 }  // namespace
-}  // namespace spillway::queue
+}  // namespace spillway::queue::bank_plan_test

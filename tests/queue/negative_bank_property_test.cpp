@@ -1,5 +1,8 @@
 // The bank against a model that keeps its rows in a deque.
+#include <cmath>
 #include <deque>
+#include <span>
+#include <vector>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
@@ -8,7 +11,7 @@
 #include <queue/bank_fixture.hpp>
 #include <support/property.hpp>
 
-namespace spillway::queue {
+namespace spillway::queue::negative_bank_property_test {
 namespace {
 
 using test::contents;
@@ -108,4 +111,4 @@ TEST(BankProperty, HoldsTheNewestRowsOverTheThreadEngine) {
 }
 
 }  // namespace
-}  // namespace spillway::queue
+}  // namespace spillway::queue::negative_bank_property_test

@@ -1,4 +1,6 @@
+#include <cmath>
 #include <limits>
+#include <string>
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
@@ -8,7 +10,7 @@
 #include <spillway/queue/online_log_sum_exp.hpp>
 #include <support/golden_torch.hpp>
 
-namespace spillway::queue {
+namespace spillway::queue::online_log_sum_exp_test {
 namespace {
 
 using test::GoldenFile;
@@ -97,4 +99,4 @@ TEST(OnlineLogSumExp, SaysHowEarlierWeightsShrink) {
 }
 
 }  // namespace
-}  // namespace spillway::queue
+}  // namespace spillway::queue::online_log_sum_exp_test

@@ -1,12 +1,12 @@
 #include <algorithm>
-#include <deque>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include <spillway/queue/segment_ring.hpp>
 #include <support/property.hpp>
 
-namespace spillway::queue {
+namespace spillway::queue::segment_ring_test {
 namespace {
 
 using offload::Tier;
@@ -102,4 +102,4 @@ TEST(SegmentRing, StaysWithinItsBoundsAndReachesThem) {
 }
 
 }  // namespace
-}  // namespace spillway::queue
+}  // namespace spillway::queue::segment_ring_test

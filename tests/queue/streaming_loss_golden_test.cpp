@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -11,7 +12,7 @@
 #include <spillway/queue/streaming_loss.hpp>
 #include <support/golden_torch.hpp>
 
-namespace spillway::queue {
+namespace spillway::queue::streaming_loss_golden_test {
 namespace {
 
 using test::GoldenFile;
@@ -277,4 +278,4 @@ TEST_P(GoldenInfoNce, LosesNoMoreThanItsStorageDtypeDoes) {
 }
 
 }  // namespace
-}  // namespace spillway::queue
+}  // namespace spillway::queue::streaming_loss_golden_test

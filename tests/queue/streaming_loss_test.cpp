@@ -15,7 +15,7 @@
 #include <spillway/offload/error.hpp>
 #include <spillway/queue/streaming_loss.hpp>
 
-namespace spillway::queue {
+namespace spillway::queue::streaming_loss_test {
 namespace {
 
 using offload::Tier;
@@ -246,4 +246,4 @@ TEST(InfoNce, RefusesInputsThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace spillway::queue
+}  // namespace spillway::queue::streaming_loss_test

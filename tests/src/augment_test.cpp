@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace spillway::app {
+namespace spillway::app::augment_test {
 namespace {
 
 using ::testing::Each;
@@ -184,4 +184,4 @@ TEST(Augment, DrawsParametersThatFillTheirBoundsAndDoNotLeaveThem) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::augment_test

@@ -5,7 +5,7 @@
 
 #include <spillway/offload/error.hpp>
 
-namespace spillway::app {
+namespace spillway::app::batch_sizes_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -55,4 +55,4 @@ TEST(BatchSizes, RefusesABatchThatIsSmallerThanTheRanks) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::batch_sizes_test

@@ -9,7 +9,7 @@
 
 #include <spillway/app/data/dataset.hpp>
 
-namespace spillway::app {
+namespace spillway::app::batches_test {
 namespace {
 
 const ImageSet& small_set() {
@@ -53,4 +53,4 @@ TEST(Batches, GiveTwoViewsOfASampleDifferentPixels) {
 TEST(Batches, MayBeEmpty) { EXPECT_EQ(make_view(small_set(), {}, {}, {}).size(0), 0); }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::batches_test

@@ -14,7 +14,7 @@
 
 #include "support/temp_dir.hpp"
 
-namespace spillway::app {
+namespace spillway::app::bench_io_test {
 namespace {
 
 constexpr std::uint64_t kBytes = std::uint64_t{64} << 20;
@@ -89,4 +89,4 @@ TEST(BenchIo, RefusesFoldersThatAreMissingBeforeItMeasures) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::bench_io_test

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace spillway::app {
+namespace spillway::app::bench_report_test {
 namespace {
 
 const std::vector<BenchRound> kRounds{{.value = 2.0, .bound = 2.0, .peer = 1.0},
@@ -73,4 +73,4 @@ TEST(Quantile, InterpolatesBetweenNeighbours) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::bench_report_test

@@ -6,7 +6,7 @@
 #include <spillway/app/cli/byte_size.hpp>
 #include <spillway/offload/error.hpp>
 
-namespace spillway::app {
+namespace spillway::app::command_line_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -148,4 +148,4 @@ TEST(CommandLine, GivesTheFlagsOfBenchIo) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::command_line_test

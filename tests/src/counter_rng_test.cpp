@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace spillway::app {
+namespace spillway::app::counter_rng_test {
 namespace {
 
 using Counter = std::array<std::uint32_t, 4>;
@@ -89,4 +89,4 @@ TEST(CounterRng, DrawsNormalNumbersOfMean0AndVariance1) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::counter_rng_test

@@ -7,7 +7,7 @@
 
 #include <spillway/offload/error.hpp>
 
-namespace spillway::app {
+namespace spillway::app::csv_test {
 namespace {
 
 using ::testing::AllOf;
@@ -80,4 +80,4 @@ TEST(Csv, RefusesALineThatIsNoSquareImage) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::csv_test

@@ -11,7 +11,7 @@
 
 #include "image_files.hpp"
 
-namespace spillway::app {
+namespace spillway::app::dataset_test {
 namespace {
 
 using test::gzipped;
@@ -167,4 +167,4 @@ TEST(DataFolders, AreThoseOfTheEnvironmentInOrder) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::dataset_test

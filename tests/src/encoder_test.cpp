@@ -15,7 +15,7 @@
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
 
-namespace spillway::app {
+namespace spillway::app::encoder_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -116,4 +116,4 @@ TEST(Encoder, KeepsARowOfZerosFinite) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::encoder_test

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace spillway::app {
+namespace spillway::app::epoch_order_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -82,4 +82,4 @@ TEST(EpochOrder, LeavesARankWithoutSamplesWhereThereAreTooFew) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::epoch_order_test

@@ -21,7 +21,7 @@
 #include <spillway/app/data/dataset.hpp>
 #include <spillway/offload/error.hpp>
 
-namespace spillway::app {
+namespace spillway::app::few_label_test {
 namespace {
 
 constexpr std::int64_t kClasses = 3;
@@ -142,4 +142,4 @@ TEST(EncodeAll, IsTheSameInSlicesAndRecordsNoGraph) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::few_label_test

@@ -12,7 +12,7 @@
 #include <ATen/ops/randn.h>
 #include <torch/nn/modules/batchnorm.h>
 
-namespace spillway::app {
+namespace spillway::app::grouped_batch_norm_test {
 namespace {
 
 constexpr std::int64_t kFeatures = 3;
@@ -109,4 +109,4 @@ TEST(GroupedBatchNorm, LeavesItsStatisticsAloneInEvaluationMode) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::grouped_batch_norm_test

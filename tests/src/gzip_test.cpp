@@ -10,7 +10,7 @@
 
 #include "image_files.hpp"
 
-namespace spillway::app {
+namespace spillway::app::gzip_test {
 namespace {
 
 using ::testing::AllOf;
@@ -74,4 +74,4 @@ TEST(Gzip, RefusesAFileThatWouldFillTheMemory) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::gzip_test

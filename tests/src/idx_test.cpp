@@ -9,7 +9,7 @@
 
 #include "image_files.hpp"
 
-namespace spillway::app {
+namespace spillway::app::idx_test {
 namespace {
 
 using test::idx_bytes;
@@ -78,4 +78,4 @@ TEST(Idx, NamesTheLabelsFileOfAnImagesFile) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::idx_test

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace spillway::app {
+namespace spillway::app::image_set_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -57,4 +57,4 @@ TEST(SplitByClass, GivesEveryClassItsShareOfASortedSet) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::image_set_test

@@ -9,7 +9,7 @@
 
 #include <spillway/offload/error.hpp>
 
-namespace spillway::app {
+namespace spillway::app::json_test {
 namespace {
 
 using ::testing::AllOf;
@@ -104,4 +104,4 @@ TEST(Json, CutsALongTextBetweenCharacters) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::json_test

@@ -11,7 +11,7 @@
 #include <spillway/offload/error.hpp>
 #include <support/temp_dir.hpp>
 
-namespace spillway::app {
+namespace spillway::app::load_config_test {
 namespace {
 
 using ::testing::AllOf;
@@ -223,4 +223,4 @@ TEST(ParseOverride, RefusesWhatIsNoAssignment) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::load_config_test

@@ -12,7 +12,7 @@
 #include <spillway/offload/error.hpp>
 #include <support/temp_dir.hpp>
 
-namespace spillway::app {
+namespace spillway::app::metrics_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -70,4 +70,4 @@ TEST(Metrics, ReportADiskThatIsFull) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::metrics_test

@@ -10,7 +10,7 @@
 #include <ATen/ops/rand.h>
 #include <gtest/gtest.h>
 
-namespace spillway::app {
+namespace spillway::app::moco_test {
 namespace {
 
 Config small_config() {
@@ -99,4 +99,4 @@ TEST(BankOptions, LimitHostMemoryOnlyWhereTheBankIsOffloaded) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::moco_test

@@ -11,7 +11,7 @@
 
 #include <support/golden_torch.hpp>
 
-namespace spillway::app {
+namespace spillway::app::momentum_encoder_test {
 namespace {
 
 constexpr ImageGeometry kGeometry = {4, 2};  // Eight pixels.
@@ -106,4 +106,4 @@ TEST(MomentumEncoder, RecordsNoGradient) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::momentum_encoder_test

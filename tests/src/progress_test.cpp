@@ -11,7 +11,7 @@
 
 #include <spillway/offload/unique_fd.hpp>
 
-namespace spillway::app {
+namespace spillway::app::progress_test {
 namespace {
 
 using ::testing::AllOf;
@@ -96,4 +96,4 @@ TEST(Progress, KnowsATerminalFromAFile) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::progress_test

@@ -5,7 +5,7 @@
 
 #include <spillway/offload/error.hpp>
 
-namespace spillway::app {
+namespace spillway::app::run_plan_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -68,4 +68,4 @@ TEST(RunPlan, SaysThatTheImagesMakeNoBatch) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::run_plan_test

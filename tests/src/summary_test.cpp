@@ -12,7 +12,7 @@
 #include <spillway/offload/error.hpp>
 #include <support/temp_dir.hpp>
 
-namespace spillway::app {
+namespace spillway::app::summary_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -91,4 +91,4 @@ TEST(JsonFile, RemovesItsPartWhereItCannotTakeTheName) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::summary_test

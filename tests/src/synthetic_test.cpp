@@ -5,7 +5,7 @@
 
 #include <spillway/app/data/dataset.hpp>
 
-namespace spillway::app {
+namespace spillway::app::synthetic_test {
 namespace {
 
 constexpr SyntheticConfig kSmall{.images = 30, .classes = 3, .side = 8};
@@ -49,4 +49,4 @@ TEST(Synthetic, VariesTheImagesOfAClassLessThanTheClasses) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::synthetic_test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace spillway::app {
+namespace spillway::app::traffic_forecast_test {
 namespace {
 
 using optimizer::StepBytes;
@@ -58,4 +58,4 @@ TEST(TrafficForecast, ScansOncePerMicroBatchAndEnqueuesOncePerWindow) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::traffic_forecast_test

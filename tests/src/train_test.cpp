@@ -16,7 +16,7 @@
 #include <spillway/offload/error.hpp>
 #include <support/temp_dir.hpp>
 
-namespace spillway::app {
+namespace spillway::app::train_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -173,4 +173,4 @@ TEST(WeightsHash, CountsNamesOrderAndEveryBit) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::train_test

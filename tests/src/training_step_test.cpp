@@ -19,7 +19,7 @@
 #include <spillway/distributed/single_process.hpp>
 #include <spillway/offload/error.hpp>
 
-namespace spillway::app {
+namespace spillway::app::training_step_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -154,4 +154,4 @@ TEST(TrainingStep, StopsBeforeALossThatIsNotFiniteReachesTheWeights) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::training_step_test

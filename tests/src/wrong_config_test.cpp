@@ -9,7 +9,7 @@
 #include <spillway/app/config/load_config.hpp>
 #include <spillway/offload/error.hpp>
 
-namespace spillway::app {
+namespace spillway::app::wrong_config_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -147,4 +147,4 @@ TEST(WrongConfig, AnOverrideIsCheckedAsTheFileIs) {
 }
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::wrong_config_test

@@ -14,7 +14,7 @@
 #include "support/temp_dir.hpp"
 #include "support/tiny_disk.hpp"
 
-namespace spillway::test {
+namespace spillway::test::support_test {
 namespace {
 
 constexpr const char* kShell = "/bin/sh";
@@ -137,4 +137,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, TinyDiskTest, ::testing::Values(TinyDiskKind::Tm
                          [](const auto& kind) { return kind.param == TinyDiskKind::Tmpfs ? "Tmpfs" : "Ext4"; });
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::support_test

@@ -9,7 +9,7 @@
 
 #include "system/program.hpp"
 
-namespace spillway::test {
+namespace spillway::test::demo_test {
 namespace {
 
 using ::testing::IsEmpty;
@@ -47,4 +47,4 @@ TEST(Demo, LearnsFromDiskWhatItLearnsInMemory) {
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::demo_test

@@ -5,7 +5,7 @@
 #include "support/temp_dir.hpp"
 #include "system/ranks_wrap.hpp"
 
-namespace spillway::test {
+namespace spillway::test::ranks_wrap_test {
 namespace {
 
 TEST(WrappedRanks, EndAtTheWeightsOfAccumulationWithStateOnNvmeOrInMemory) {
@@ -23,4 +23,4 @@ TEST(WrappedRanks, EndAtTheWeightsOfAccumulationWithStateOnNvmeOrInMemory) {
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::ranks_wrap_test

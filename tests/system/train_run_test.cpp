@@ -7,7 +7,7 @@
 
 #include "system/program.hpp"
 
-namespace spillway::test {
+namespace spillway::test::train_run_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -100,4 +100,4 @@ INSTANTIATE_TEST_SUITE_P(All, TrainRunSignal, ::testing::Values(SIGINT, SIGTERM)
                          [](const auto& signal) { return signal.param == SIGINT ? "Interrupt" : "Terminate"; });
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::train_run_test

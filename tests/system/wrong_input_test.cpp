@@ -11,7 +11,7 @@
 
 #include "system/program.hpp"
 
-namespace spillway::test {
+namespace spillway::test::wrong_input_test {
 namespace {
 
 using ::testing::AllOf;
@@ -150,4 +150,4 @@ TEST(WrongInput, WhatThisVersionDoesNotHave) {
 }
 
 }  // namespace
-}  // namespace spillway::test
+}  // namespace spillway::test::wrong_input_test

@@ -1,0 +1,53 @@
+// Runs the tests of some files of a program: `offload_tests --in=budget_test.cpp,planner_test.cpp`, or all of them.
+#include <algorithm>
+#include <iostream>
+#include <ranges>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+constexpr std::string_view kIn = "--in=";
+
+bool is_listed(std::string_view path, std::string_view files) {
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  return std::ranges::any_of(std::views::split(files, ','), [&](auto file) {
+    return std::string_view(file.begin(), file.end()) == name;
+  });
+}
+
+// A GoogleTest filter that names the tests of these files, empty if there are none.
+std::string filter_of(std::string_view files) {
+  std::string filter;
+  const testing::UnitTest& all = *testing::UnitTest::GetInstance();
+  for (int s = 0; s < all.total_test_suite_count(); ++s) {
+    const testing::TestSuite& suite = *all.GetTestSuite(s);
+    for (int t = 0; t < suite.total_test_count(); ++t) {
+      const testing::TestInfo& test = *suite.GetTestInfo(t);
+      if (is_listed(test.file(), files)) filter += std::string(suite.name()) + "." + test.name() + ":";
+    }
+  }
+  return filter;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  for (const std::string_view argument : std::span(argv, static_cast<std::size_t>(argc)).subspan(1)) {
+    if (!argument.starts_with(kIn)) {
+      std::cerr << "unknown argument " << argument << "; there is --in=FILE,FILE and what GoogleTest takes\n";
+      return 2;
+    }
+    const std::string filter = filter_of(argument.substr(kIn.size()));
+    if (filter.empty()) {
+      std::cerr << "there is no test in " << argument.substr(kIn.size()) << "\n";
+      return 2;
+    }
+    GTEST_FLAG_SET(filter, filter);
+  }
+  return RUN_ALL_TESTS();
+}
