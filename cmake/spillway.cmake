@@ -85,7 +85,8 @@ function(spillway_bench)
   target_link_libraries(${arg_NAME} PRIVATE benchmark::benchmark_main)
   if(SPILLWAY_BUILD_TESTS)
     add_test(NAME ${arg_NAME} COMMAND ${arg_NAME} --benchmark_min_time=0)
-    set_tests_properties(${arg_NAME} PROPERTIES LABELS bench TIMEOUT ${arg_TIMEOUT})
+    set_tests_properties(${arg_NAME} PROPERTIES
+      LABELS bench TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "OMP_WAIT_POLICY=PASSIVE")
   endif()
 endfunction()
 

@@ -1,12 +1,15 @@
 #include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
 
-#include "copy_stream_conformance.hpp"
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include <spillway/offload/copy_stream.hpp>
+#include <spillway/offload/error.hpp>
 
 namespace spillway::offload::cuda_stream_test {
 namespace {
-
-INSTANTIATE_TEST_SUITE_P(CudaStream, CopyStreamConformance,
-                         testing::Values(StreamKind{make_cuda_stream, cuda_available(), "no CUDA device"}));
 
 class CudaStream : public testing::Test {
  protected:

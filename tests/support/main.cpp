@@ -1,5 +1,6 @@
 // Runs the tests of some files of a program: `offload_tests --in=budget_test.cpp,planner_test.cpp`, or all of them.
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <ranges>
 #include <span>
@@ -14,9 +15,8 @@ constexpr std::string_view kIn = "--in=";
 
 bool is_listed(std::string_view path, std::string_view files) {
   const std::string_view name = path.substr(path.rfind('/') + 1);
-  return std::ranges::any_of(std::views::split(files, ','), [&](auto file) {
-    return std::string_view(file.begin(), file.end()) == name;
-  });
+  return std::ranges::any_of(std::views::split(files, ','),
+                             [&](auto file) { return std::string_view(file.begin(), file.end()) == name; });
 }
 
 // A GoogleTest filter that names the tests of these files, empty if there are none.
@@ -27,6 +27,10 @@ std::string filter_of(std::string_view files) {
     const testing::TestSuite& suite = *all.GetTestSuite(s);
     for (int t = 0; t < suite.total_test_count(); ++t) {
       const testing::TestInfo& test = *suite.GetTestInfo(t);
+      if (!std::string_view(test.file()).ends_with("_test.cpp")) {
+        std::cerr << test.file() << " holds a test; tests stand in files named *_test.cpp, by which ctest finds them\n";
+        std::exit(2);
+      }
       if (is_listed(test.file(), files)) filter += std::string(suite.name()) + "." + test.name() + ":";
     }
   }

@@ -1,5 +1,4 @@
-#pragma once
-
+// What every CopyStream promises.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +16,8 @@
 #include <spillway/offload/copy_stream.hpp>
 #include <spillway/offload/error.hpp>
 
-namespace spillway::offload {
+namespace spillway::offload::copy_stream_conformance_test {
+namespace {
 
 struct StreamKind {
   std::function<std::unique_ptr<CopyStream>()> make;
@@ -25,7 +25,6 @@ struct StreamKind {
   const char* missing = "";  ///< What is not there where it is not available.
 };
 
-/// What every CopyStream promises. A program instantiates it with the kinds that it links.
 class CopyStreamConformance : public testing::TestWithParam<StreamKind> {
  protected:
   void SetUp() override {
@@ -188,4 +187,12 @@ TEST_P(CopyStreamConformance, RefusesAnEventOfAnotherKind) {
   EXPECT_THROW(make()->wait(std::make_shared<Foreign>()), Error);
 }
 
-}  // namespace spillway::offload
+INSTANTIATE_TEST_SUITE_P(HostStream, CopyStreamConformance,
+                         testing::Values(StreamKind{[] { return make_host_stream(); }},
+                                         StreamKind{[] { return make_host_stream(1); }},
+                                         StreamKind{[] { return make_host_stream(77); }}));
+INSTANTIATE_TEST_SUITE_P(CudaStream, CopyStreamConformance,
+                         testing::Values(StreamKind{make_cuda_stream, cuda_available(), "no CUDA device"}));
+
+}  // namespace
+}  // namespace spillway::offload::copy_stream_conformance_test
