@@ -9,6 +9,7 @@
 
 #include <spillway/offload/request_state.hpp>
 #include <spillway/offload/storage_engine.hpp>
+#include <spillway/offload/trace.hpp>
 
 namespace spillway::offload {
 
@@ -21,6 +22,7 @@ struct QueuedRequest {
   std::size_t unmet = 0;                             ///< How many of them have not ended yet.
   std::uint64_t issued_bytes = 0;                    ///< Handed out as chunks so far.
   unsigned in_flight = 0;                            ///< Chunks handed out that have not ended.
+  Trace::Clock::time_point started;                  ///< Where it is traced: when its first chunk was handed out.
   FailurePtr failure;
 
   [[nodiscard]] bool fully_issued() const noexcept { return issued_bytes == io.buffer.size(); }

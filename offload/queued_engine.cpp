@@ -162,6 +162,9 @@ bool QueuedEngine::try_take(std::unique_lock<std::mutex>& lock, Chunk& chunk) {
     return false;
   }
   const std::uint64_t begin = request->issued_bytes;
+  if (options_.trace != nullptr && begin == 0) {
+    request->started = Trace::Clock::now();
+  }
   const std::uint64_t bytes = std::min<std::uint64_t>(options_.block_bytes, request->io.buffer.size() - begin);
   chunk = Chunk{.request = request,
                 .operation = request->io.operation,
@@ -226,6 +229,11 @@ const QueuedEngine::File& QueuedEngine::file_of(FileId id) const {
 }
 
 void QueuedEngine::close(QueuedRequest& request) {
+  if (options_.trace != nullptr && request.issued_bytes > 0) {
+    const bool read = request.io.operation == IoRequest::Operation::kRead;
+    options_.trace->add(read ? Trace::Track::kReads : Trace::Track::kWrites, read ? "read" : "write", request.started,
+                        Trace::Clock::now(), request.io.buffer.size());
+  }
   const auto node = open_.extract(request.state.get());
   finished_.emplace_back(std::move(node.mapped().state), std::move(node.mapped().failure));
 }

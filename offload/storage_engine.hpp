@@ -27,6 +27,7 @@ struct IoRequest {
 };
 
 class RequestState;
+class Trace;
 
 /// A submitted transfer. Copies refer to the same transfer (the engine and several dependents look at it, whichever
 /// of them ends first). Thread-safe.
@@ -55,6 +56,7 @@ struct EngineOptions {
   std::uint64_t block_bytes = 1U << 20;  ///< Transfers are cut into chunks of this size (multiple of kPageBytes).
   unsigned queue_depth = 32;             ///< Chunks in flight at most.
   unsigned threads = 4;                  ///< Workers of the thread engine.
+  Trace* trace = nullptr;                ///< Gets a span for each request; may be null. Outlives the engine.
 };
 
 struct EngineInfo {

@@ -63,6 +63,7 @@ void StoreTransfers::wait(const Ticket& ticket) {
     return;
   }
   const StallTimer timer(tiers_.stats().stall_ns);
+  const TraceSpan span(tiers_.trace(), Trace::Track::kStalls, "stall");
   tiers_.engine().expedite(ticket);
   ticket.wait(tiers_.deadline());
 }

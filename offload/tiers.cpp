@@ -16,6 +16,7 @@ TiersOptions with_log(TiersOptions options) {
   if (!options.log) {
     options.log = log_to_stderr;
   }
+  options.aio.trace = options.trace.get();
   return options;
 }
 

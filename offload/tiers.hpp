@@ -11,6 +11,7 @@
 #include <spillway/offload/stats.hpp>
 #include <spillway/offload/storage_engine.hpp>
 #include <spillway/offload/swap_file.hpp>
+#include <spillway/offload/trace.hpp>
 
 namespace spillway::offload {
 
@@ -22,6 +23,7 @@ struct TiersOptions {
   EngineOptions aio{};
   std::chrono::milliseconds deadline{60'000};  ///< Longest wait for one transfer.
   LogSink log{};                               ///< Default: one line on stderr.
+  std::shared_ptr<Trace> trace{};              ///< Of transfers and stalls; may be null.
 };
 
 /// The memory and disk of one rank: budgets, the swap file, the engine that moves bytes between them, and counters.
@@ -47,6 +49,8 @@ class Tiers {
   [[nodiscard]] FileId swap_file_id() const noexcept { return swap_id_; }
   [[nodiscard]] std::chrono::milliseconds deadline() const noexcept { return options_.deadline; }
   [[nodiscard]] const TiersOptions& options() const noexcept { return options_; }
+  /// May be null.
+  [[nodiscard]] Trace* trace() const noexcept { return options_.trace.get(); }
   void log(const std::string& line) const;
 
   /// Preallocates `bytes` of swap space and reserves them for `owner` until the reservation dies: called once by each
