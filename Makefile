@@ -6,13 +6,14 @@ DEMO_OUT ?= runs/demo
 DEMO_FLAGS ?=
 export LIBTORCH TORCH_CUDA_ARCH_LIST SPILLWAY_CACHE
 
-.PHONY: help demo test build bench test-asan test-tsan fuzz format format-check lint install clean
+.PHONY: help demo test build bench peers test-asan test-tsan fuzz format format-check lint install clean
 
 help:
 	@echo "make demo          set up, build, and train MoCo on MNIST-5k with state and bank on NVMe, into $(DEMO_OUT)"
 	@echo "make test          set up, build everything, and run every test"
 	@echo "make build         set up and build everything"
 	@echo "make bench         build and run the micro-benchmarks and 'spillway bench io'"
+	@echo "make peers         install what 'spillway bench io' measures beside: fio and DeepSpeed's async_io"
 	@echo "make test-asan     the tests of offload/ under address and undefined-behaviour sanitizer"
 	@echo "make test-tsan     the same under thread sanitizer"
 	@echo "make fuzz          every fuzzer for FUZZ_SECONDS ($(FUZZ_SECONDS)) seconds"
@@ -42,6 +43,10 @@ bench:
 	@set -e; for program in $$(find build/default/bench -name '*_bench' -type f | sort); do \
 	  echo "== $$(basename $$program)"; $$program; done
 	@build/default/src/spillway bench io
+
+peers:
+	@$(BOOTSTRAP) libtorch
+	@$(BOOTSTRAP) peers
 
 test-asan:
 	@$(BOOTSTRAP) run_tests asan

@@ -20,6 +20,9 @@ std::string hexadecimal(std::uint64_t value) {
 
 std::uint64_t BlockStore::State::checksum(BlockId id, std::uint64_t generation,
                                           std::span<const std::byte> bytes) const {
+  if (!options.verify_checksums) {
+    return 0;  // Nobody will ask.
+  }
   const std::array<std::uint64_t, 3> identity{name_hash, id.value, generation};
   return xxh3_64(bytes, xxh3_64(std::as_bytes(std::span(identity))));
 }

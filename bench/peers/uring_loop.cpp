@@ -2,7 +2,8 @@
 //
 //   uring_loop FOLDER [BYTES]
 //
-// Preallocates a nameless file in FOLDER and prints the rates, in GB/s, of its first write, an overwrite and a read.
+// Preallocates a nameless file in FOLDER and prints the rates, in GB/s, of its first write, an overwrite, a read, and
+// half of each.
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -18,19 +19,20 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    using spillway::app::UringLoopOptions;
-    UringLoopOptions options;
-    options.bytes =
-        argc > 2 ? std::stoull(argv[2]) / options.block_bytes * options.block_bytes : std::uint64_t{2} << 30;
-    const spillway::offload::AlignedBlock memory(options.depth * options.block_bytes);
+    using spillway::app::IoDirection;
+    spillway::app::IoJob job;
+    job.bytes = argc > 2 ? std::stoull(argv[2]) / job.block_bytes * job.block_bytes : std::uint64_t{2} << 30;
+    const spillway::offload::AlignedBlock memory(job.depth * job.block_bytes);
     spillway::offload::SwapFile file(argv[1], [](const std::string& line) { std::printf("%s\n", line.c_str()); });
-    file.grow(options.bytes);
-    options.fd = file.fd();
-    for (const auto& [name, write] :
-         {std::pair("first write", true), std::pair("overwrite", true), std::pair("read", false)}) {
-      options.write = write;
-      const double seconds = spillway::app::run_uring_loop(options, memory.bytes());
-      std::printf("%-12s %.2f GB/s\n", name, static_cast<double>(options.bytes) / seconds / 1e9);
+    file.grow(job.bytes);
+    job.fd = file.fd();
+    for (const auto& [name, direction] :
+         {std::pair("first write", IoDirection::kWrite), std::pair("overwrite", IoDirection::kWrite),
+          std::pair("read", IoDirection::kRead), std::pair("mix", IoDirection::kMix)}) {
+      job.direction = direction;
+      const spillway::app::IoCost cost = spillway::app::run_uring_loop(job, memory.bytes());
+      const double gigabytes = static_cast<double>(job.bytes) / 1e9;
+      std::printf("%-12s %.2f GB/s, %.4f CPU s/GB\n", name, gigabytes / cost.seconds, cost.cpu_s / gigabytes);
     }
     return 0;
   } catch (const std::exception& error) {

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <utility>
 
 #include <spillway/offload/check.hpp>
 
@@ -17,21 +18,28 @@ namespace {
 
 Json optional_json(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
+Json name_json(const BenchReference& reference) {
+  return reference.name.empty() ? Json(nullptr) : Json(reference.name);
+}
+
 Json row_json(const BenchRow& row) {
-  Json::Object members{{"name", row.name},
+  const BenchRowHead& head = row.head;
+  const bool to_peer = head.bar && head.bar->to == BenchBar::To::kPeer;
+  Json::Object members{{"name", head.name},
                        {"value", row.value},
-                       {"unit", row.unit},
+                       {"unit", head.unit},
                        {"bound", optional_json(row.bound)},
-                       {"bound_name", row.bound_reference.name},
+                       {"bound_name", name_json(head.bound)},
                        {"peer", optional_json(row.peer)},
-                       {"peer_name", row.peer_reference.name},
+                       {"peer_name", name_json(head.peer)},
                        {"ratio_to_bound", optional_json(row.ratio_to_bound)},
                        {"ratio_to_peer", optional_json(row.ratio_to_peer)},
-                       {"bar", optional_json(row.bar)},
+                       {"bar", head.bar ? Json(head.bar->ratio) : Json(nullptr)},
+                       {"bar_to", head.bar ? Json(to_peer ? "peer" : "bound") : Json(nullptr)},
                        {"met", row.met ? Json(*row.met) : Json(nullptr)},
                        {"spread", row.spread}};
   std::string why;
-  for (const BenchReference& reference : {row.bound_reference, row.peer_reference}) {
+  for (const BenchReference& reference : {head.bound, head.peer}) {
     if (!reference.why_absent.empty()) {
       why += (why.empty() ? "" : "; ") + reference.name + ": " + reference.why_absent;
     }
@@ -52,11 +60,13 @@ std::optional<double> median_of(const std::vector<BenchRound>& rounds, std::opti
   return values.empty() ? std::nullopt : std::optional(quantile(values, 0.5));
 }
 
-std::vector<double> ratios(const std::vector<BenchRound>& rounds, std::optional<double> BenchRound::*member) {
+std::vector<double> ratios(const BenchRowHead& head, const std::vector<BenchRound>& rounds,
+                           std::optional<double> BenchRound::*member) {
   std::vector<double> values;
   for (const BenchRound& round : rounds) {
     if (round.*member) {
-      values.push_back(round.value / *(round.*member));
+      const double reference = *(round.*member);
+      values.push_back(head.smaller_is_better ? reference / round.value : round.value / reference);
     }
   }
   return values;
@@ -105,33 +115,35 @@ double quantile(std::vector<double> values, double share) {
   return std::lerp(values[below], values[above], at - static_cast<double>(below));
 }
 
-BenchRow make_bench_row(std::string name, std::string unit, BenchReference bound, BenchReference peer,
-                        std::optional<double> bar, const std::vector<BenchRound>& rounds) {
-  BenchRow row{.name = std::move(name),
-               .unit = std::move(unit),
-               .bound_reference = std::move(bound),
-               .bound = median_of(rounds, &BenchRound::bound),
-               .peer_reference = std::move(peer),
-               .peer = median_of(rounds, &BenchRound::peer),
-               .ratio_to_bound = {},
-               .ratio_to_peer = {},
-               .bar = bar,
-               .met = {}};
+BenchRow make_bench_row(BenchRowHead head, const std::vector<BenchRound>& rounds) {
+  BenchRow row{.head = std::move(head)};
+  row.bound = median_of(rounds, &BenchRound::bound);
+  row.peer = median_of(rounds, &BenchRound::peer);
   std::vector<double> values;
   for (const BenchRound& round : rounds) {
     values.push_back(round.value);
   }
   row.value = quantile(values, 0.5);
   row.spread = interquartile_range(values) / row.value;
-  if (const std::vector<double> to_bound = ratios(rounds, &BenchRound::bound); !to_bound.empty()) {
-    row.ratio_to_bound = quantile(to_bound, 0.5);
-    row.spread = interquartile_range(to_bound);
-    if (bar) {
-      row.met = *row.ratio_to_bound >= *bar;
+  const auto take = [&](BenchBar::To to, std::optional<double> BenchRound::*member, std::optional<double>& ratio) {
+    const std::vector<double> all = ratios(row.head, rounds, member);
+    if (all.empty()) {
+      return;
     }
+    ratio = quantile(all, 0.5);
+    row.spread = interquartile_range(all);
+    if (row.head.bar && row.head.bar->to == to) {
+      row.met = *ratio >= row.head.bar->ratio;
+    }
+  };
+  // The one that the bar is about comes last, and its spread stays.
+  const bool to_peer = row.head.bar && row.head.bar->to == BenchBar::To::kPeer;
+  if (to_peer) {
+    take(BenchBar::To::kBound, &BenchRound::bound, row.ratio_to_bound);
   }
-  if (const std::vector<double> to_peer = ratios(rounds, &BenchRound::peer); !to_peer.empty()) {
-    row.ratio_to_peer = quantile(to_peer, 0.5);
+  take(BenchBar::To::kPeer, &BenchRound::peer, row.ratio_to_peer);
+  if (!to_peer) {
+    take(BenchBar::To::kBound, &BenchRound::bound, row.ratio_to_bound);
   }
   return row;
 }
@@ -146,28 +158,48 @@ Json bench_json(const std::string& bench, Json machine, const std::vector<BenchR
 
 std::string bench_table(const std::vector<BenchRow>& rows) {
   std::array<char, 256> line{};
-  const auto format = [&line](const char* name, const std::string& value, const std::string& bound,
+  const auto format = [&line](const char* name, const char* unit, const std::string& value, const std::string& bound,
                               const std::string& peer, const std::string& to_bound, const std::string& to_peer,
                               const std::string& spread, const std::string& bar) {
-    std::snprintf(line.data(), line.size(), "%-12s %10s %10s %10s %10s %9s %8s  %s\n", name, value.c_str(),
-                  bound.c_str(), peer.c_str(), to_bound.c_str(), to_peer.c_str(), spread.c_str(), bar.c_str());
+    std::snprintf(line.data(), line.size(), "%-20s %9s %9s %9s %9s %9s %8s  %-12s %s\n", name, value.c_str(),
+                  bound.c_str(), peer.c_str(), to_bound.c_str(), to_peer.c_str(), spread.c_str(), unit, bar.c_str());
     return std::string(line.data());
   };
-  std::string text = format("", "Spillway", "bound", "peer", "of bound", "of peer", "spread", "bar");
-  std::string unit;
-  for (const BenchRow& row : rows) {
-    const std::string bar = row.bar ? number(row.bar) + (!row.met ? "" : *row.met ? " met" : " missed") : "-";
-    text += format(row.name.c_str(), number(row.value), number(row.bound), number(row.peer), number(row.ratio_to_bound),
-                   number(row.ratio_to_peer), number(row.spread, "%.3f"), bar);
-    unit = row.unit;
-  }
-  if (!rows.empty()) {
-    text += "Rates in " + unit + ".\n";
-    for (const auto& [what, reference] :
-         {std::pair("Bound", rows.front().bound_reference), std::pair("Peer", rows.front().peer_reference)}) {
-      text += std::string(what) + ": " + reference.name +
-              (reference.why_absent.empty() ? "" : ", not run: " + reference.why_absent) + ".\n";
+  std::string text = format("", "unit", "Spillway", "bound", "peer", "of bound", "of peer", "spread", "bar");
+  std::vector<std::pair<std::string, std::string>> references;  // A line on each, and the rows that it is about.
+  const auto refer = [&references](const char* what, const BenchReference& reference, const std::string& row) {
+    if (reference.name.empty()) {
+      return;
     }
+    const std::string about = std::string(what) + ": " + reference.name +
+                              (reference.why_absent.empty() ? "" : ", not run: " + reference.why_absent);
+    const auto known =
+        std::find_if(references.begin(), references.end(), [&](const auto& entry) { return entry.first == about; });
+    if (known == references.end()) {
+      references.emplace_back(about, row);
+    } else {
+      known->second += ", " + row;
+    }
+  };
+  for (const BenchRow& row : rows) {
+    const BenchRowHead& head = row.head;
+    const bool small = row.value < 0.1;
+    const char* const digits = small ? "%.4f" : "%.2f";
+    std::string bar = "-";
+    if (head.bar) {
+      bar = number(head.bar->ratio) + (head.bar->to == BenchBar::To::kPeer ? " of peer" : " of bound") +
+            (!row.met   ? ""
+             : *row.met ? ", met"
+                        : ", missed");
+    }
+    text += format(head.name.c_str(), head.unit.c_str(), number(row.value, digits), number(row.bound, digits),
+                   number(row.peer, digits), number(row.ratio_to_bound), number(row.ratio_to_peer),
+                   number(row.spread, "%.3f"), bar);
+    refer("Bound", head.bound, head.name);
+    refer("Peer", head.peer, head.name);
+  }
+  for (const auto& [about, names] : references) {
+    text += about + " (" + names + ").\n";
   }
   return text;
 }

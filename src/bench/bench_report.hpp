@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,38 +11,50 @@ namespace spillway::app {
 
 /// Something that Spillway is measured beside: what the machine can do at most (a bound), or another program (a peer).
 struct BenchReference {
-  std::string name;
+  std::string name = {};        ///< Empty: the row has none.
   std::string why_absent = {};  ///< Why it could not be run; empty where it was.
 };
 
+/// What a row is to reach: a ratio to its bound or to its peer.
+struct BenchBar {
+  enum class To : std::uint8_t { kBound, kPeer };
+  double ratio = 1.0;
+  To to = To::kBound;
+};
+
 /// One round: the three measured shortly after one another, so that a drift of the machine touches all of them alike.
-/// Rates: larger is better.
 struct BenchRound {
   double value = 0.0;
   std::optional<double> bound;
   std::optional<double> peer;
 };
 
-/// One row of a benchmark. Values are medians over the rounds; a ratio is the median of the rounds' ratios.
-struct BenchRow {
+/// What a row is about.
+struct BenchRowHead {
   std::string name;
   std::string unit;
+  BenchReference bound = {};
+  BenchReference peer = {};
+  std::optional<BenchBar> bar = {};
+  bool smaller_is_better = false;  ///< Of the values. Ratios are turned so that larger is better in any case.
+};
+
+/// One row of a benchmark. Values are medians over the rounds; a ratio is the median of the rounds' ratios.
+struct BenchRow {
+  BenchRowHead head;
   double value = 0.0;
-  BenchReference bound_reference;
-  std::optional<double> bound;
-  BenchReference peer_reference;
-  std::optional<double> peer;
-  std::optional<double> ratio_to_bound;
-  std::optional<double> ratio_to_peer;
-  std::optional<double> bar;  ///< The ratio to the bound that is aimed at.
-  std::optional<bool> met;
-  double spread =
-      0.0;  ///< Interquartile range of the ratio to the bound; without one, of the value relative to its median.
+  std::optional<double> bound = {};
+  std::optional<double> peer = {};
+  std::optional<double> ratio_to_bound = {};
+  std::optional<double> ratio_to_peer = {};
+  std::optional<bool> met = {};
+  /// Interquartile range of the ratio that the bar is about, else of that to the bound, else of that to the peer;
+  /// without any, of the value relative to its median.
+  double spread = 0.0;
 };
 
 /// Precondition: at least one round; a reference that is present has a value in every round.
-[[nodiscard]] BenchRow make_bench_row(std::string name, std::string unit, BenchReference bound, BenchReference peer,
-                                      std::optional<double> bar, const std::vector<BenchRound>& rounds);
+[[nodiscard]] BenchRow make_bench_row(BenchRowHead head, const std::vector<BenchRound>& rounds);
 
 /// {bench, machine, rows}: the document that `spillway bench … --json` writes.
 [[nodiscard]] Json bench_json(const std::string& bench, Json machine, const std::vector<BenchRow>& rows);

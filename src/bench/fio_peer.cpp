@@ -3,7 +3,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstdio>
 
 #include <spillway/app/config/json.hpp>
@@ -33,13 +35,39 @@ ProgramEnd run_program(const std::string& command) {
   return end;
 }
 
-// jobs[0].<direction>.bw_bytes, or nothing.
-const std::uint64_t* bandwidth(const Json& report, const char* direction) {
+std::uint64_t whole_number(const Json* number) {
+  const auto* const value = number != nullptr ? number->get_if<std::uint64_t>() : nullptr;
+  return value != nullptr ? *value : 0;
+}
+
+struct Moved {
+  std::uint64_t bytes = 0;
+  std::uint64_t milliseconds = 0;
+  std::uint64_t bytes_per_s = 0;
+};
+
+// jobs[0].<direction>.
+Moved moved(const Json& report, const char* direction) {
   const Json* const jobs = report.find("jobs");
   const auto* const list = jobs != nullptr ? jobs->get_if<Json::Array>() : nullptr;
   const Json* const side = list != nullptr && !list->empty() ? list->front().find(direction) : nullptr;
-  const Json* const rate = side != nullptr ? side->find("bw_bytes") : nullptr;
-  return rate != nullptr ? rate->get_if<std::uint64_t>() : nullptr;
+  if (side == nullptr) {
+    return {};
+  }
+  return {whole_number(side->find("io_bytes")), whole_number(side->find("runtime")),
+          whole_number(side->find("bw_bytes"))};
+}
+
+const char* fio_pattern(IoDirection direction) {
+  switch (direction) {
+    case IoDirection::kRead:
+      return "read";
+    case IoDirection::kWrite:
+      return "write";
+    case IoDirection::kMix:
+      return "rw";
+  }
+  return "read";
 }
 
 }  // namespace
@@ -48,22 +76,28 @@ std::string fio_unavailable() {
   return run_program("fio --version 2>/dev/null").status == 0 ? std::string() : "fio is not installed";
 }
 
-double run_fio(const FioOptions& options) {
-  const char* const direction = options.write ? "write" : "read";
-  const ProgramEnd end =
-      run_program("fio --name=peer --ioengine=io_uring --direct=1 --fallocate=none --output-format=json --rw=" +
-                  std::string(direction) + " --bs=" + std::to_string(options.block_bytes) +
-                  " --iodepth=" + std::to_string(options.depth) + " --size=" + std::to_string(options.bytes) +
-                  " --filename=/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(options.fd) + " 2>&1");
+double run_fio(const IoJob& job) {
+  const ProgramEnd end = run_program(
+      "GLIBC_TUNABLES=glibc.malloc.hugetlb=1 fio --name=peer --ioengine=io_uring --direct=1 --fallocate=none "
+      "--output-format=json --rw=" +
+      std::string(fio_pattern(job.direction)) + " --bs=" + std::to_string(job.block_bytes) +
+      " --iodepth=" + std::to_string(job.depth) + " --size=" + std::to_string(job.bytes) + " --filename=/proc/" +
+      std::to_string(::getpid()) + "/fd/" + std::to_string(job.fd) + " 2>&1");
   if (end.status != 0) {
     throw Error("fio ended with status " + std::to_string(end.status) + ": " + end.output.substr(0, 500));
   }
   const Json report = parse_json(end.output, "fio's report");
-  const std::uint64_t* const rate = bandwidth(report, direction);
-  if (rate == nullptr || *rate == 0) {
-    throw Error("fio's report names no bandwidth; is it older than version 3?");
+  const Moved read = moved(report, "read");
+  const Moved written = moved(report, "write");
+  if (job.direction != IoDirection::kMix) {
+    const std::uint64_t rate = job.direction == IoDirection::kRead ? read.bytes_per_s : written.bytes_per_s;
+    if (rate > 0) {
+      return static_cast<double>(rate);
+    }
+  } else if (const std::uint64_t milliseconds = std::max(read.milliseconds, written.milliseconds); milliseconds > 0) {
+    return static_cast<double>(read.bytes + written.bytes) / (static_cast<double>(milliseconds) * 1e-3);
   }
-  return static_cast<double>(*rate);
+  throw Error("fio's report names no bandwidth; is it older than version 3?");
 }
 
 }  // namespace spillway::app

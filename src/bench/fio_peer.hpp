@@ -1,23 +1,19 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
 
-namespace spillway::app {
+#include <spillway/app/bench/io_job.hpp>
 
-struct FioOptions {
-  int fd = -1;  ///< A file of this process, open; fio opens it anew, for direct I/O.
-  bool write = false;
-  std::uint64_t bytes = 0;
-  std::uint64_t block_bytes = 1U << 20;
-  unsigned depth = 32;
-};
+namespace spillway::app {
 
 /// Why fio (the usual tool for such measurements) can't be run here; empty where it can.
 [[nodiscard]] std::string fio_unavailable();
 
-/// Moves the bytes once with fio's io_uring engine from ordinary memory, as its users do, and blocks until it has.
+/// Moves the bytes once with fio's io_uring engine and blocks until it has. Its buffers lie on huge pages where the C
+/// library knows how (glibc 2.35 and later; `--iomem` of many versions of fio does not), since that suits it best. A
+/// mix is fio's own: each chunk a read or a write by chance, half of them each. The file is opened anew, through this
+/// process's descriptor, for direct I/O.
 /// @returns bytes per second as fio reports them. @throws Error if fio fails, with what it says.
-[[nodiscard]] double run_fio(const FioOptions& options);
+[[nodiscard]] double run_fio(const IoJob& job);
 
 }  // namespace spillway::app

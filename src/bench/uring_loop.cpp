@@ -1,5 +1,6 @@
 #include <spillway/app/bench/uring_loop.hpp>
 
+#include <spillway/app/bench/cost_clock.hpp>
 #include <spillway/offload/error.hpp>
 
 #ifdef SPILLWAY_WITH_URING
@@ -8,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <system_error>
 
 namespace spillway::app {
@@ -49,12 +49,11 @@ class Ring {
   io_uring ring_{};
 };
 
-void submit(io_uring* ring, const UringLoopOptions& options, std::span<std::byte> memory, unsigned slot,
-            std::uint64_t offset) {
-  std::byte* const block = memory.data() + slot * options.block_bytes;
-  const auto bytes = static_cast<unsigned>(options.block_bytes);
+void submit(io_uring* ring, const IoJob& job, std::span<std::byte> memory, unsigned slot, std::uint64_t offset) {
+  std::byte* const block = memory.data() + slot * job.block_bytes;
+  const auto bytes = static_cast<unsigned>(job.block_bytes);
   io_uring_sqe* const submission = io_uring_get_sqe(ring);
-  if (options.write) {
+  if (job.writes_at(offset)) {
     io_uring_prep_write_fixed(submission, 0, block, bytes, offset, 0);
   } else {
     io_uring_prep_read_fixed(submission, 0, block, bytes, offset, 0);
@@ -74,34 +73,34 @@ std::string uring_loop_unavailable() {
   }
 }
 
-double run_uring_loop(const UringLoopOptions& options, std::span<std::byte> memory) {
-  Ring owner(options.depth);
+IoCost run_uring_loop(const IoJob& job, std::span<std::byte> memory) {
+  Ring owner(job.depth);
   io_uring* const ring = owner.get();
-  const iovec buffers{memory.data(), options.depth * options.block_bytes};
+  const iovec buffers{memory.data(), job.depth * job.block_bytes};
   require("io_uring_register", io_uring_register_buffers(ring, &buffers, 1));
-  require("io_uring_register", io_uring_register_files(ring, &options.fd, 1));
-  const auto start = std::chrono::steady_clock::now();
-  const std::uint64_t blocks = options.bytes / options.block_bytes;
+  require("io_uring_register", io_uring_register_files(ring, &job.fd, 1));
+  const CostClock clock;
+  const std::uint64_t blocks = job.bytes / job.block_bytes;
   std::uint64_t submitted = 0;
-  for (; submitted < std::min<std::uint64_t>(options.depth, blocks); ++submitted) {
-    submit(ring, options, memory, static_cast<unsigned>(submitted), submitted * options.block_bytes);
+  for (; submitted < std::min<std::uint64_t>(job.depth, blocks); ++submitted) {
+    submit(ring, job, memory, static_cast<unsigned>(submitted), submitted * job.block_bytes);
   }
   for (std::uint64_t completed = 0; completed < blocks;) {
     require("io_uring_enter", io_uring_submit_and_wait(ring, 1));
     io_uring_cqe* completion = nullptr;
     while (io_uring_peek_cqe(ring, &completion) == 0) {
-      if (completion->res != static_cast<int>(options.block_bytes)) {
-        fail(options.write ? "write" : "read", completion->res < 0 ? -completion->res : 0);
+      if (completion->res != static_cast<int>(job.block_bytes)) {
+        fail(job.direction == IoDirection::kRead ? "read" : "write", completion->res < 0 ? -completion->res : 0);
       }
       const auto slot = static_cast<unsigned>(io_uring_cqe_get_data64(completion));
       io_uring_cqe_seen(ring, completion);
       ++completed;
       if (submitted < blocks) {
-        submit(ring, options, memory, slot, submitted++ * options.block_bytes);
+        submit(ring, job, memory, slot, submitted++ * job.block_bytes);
       }
     }
   }
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return clock.elapsed();
 }
 
 }  // namespace spillway::app
@@ -112,7 +111,7 @@ namespace spillway::app {
 
 std::string uring_loop_unavailable() { return "this build has no io_uring (SPILLWAY_URING is off)"; }
 
-double run_uring_loop(const UringLoopOptions& /*options*/, std::span<std::byte> /*memory*/) {
+IoCost run_uring_loop(const IoJob& /*job*/, std::span<std::byte> /*memory*/) {
   throw Error("the bare io_uring loop: " + uring_loop_unavailable());
 }
 

@@ -117,7 +117,10 @@ void add_bench(CLI::App& app, BenchIoOptions& options) {
   io->add_option("--nvme-path", options.nvme_path, "Folder on the disk that is measured (the current one)");
   io->add_option_function<std::string>(
       "--bytes", [&options](const std::string& text) { options.bytes = parse_byte_size(text, "--bytes"); },
-      "Moved in each measurement (2GiB); the disk needs twice that");
+      "Moved in each measurement (2GiB); the disk needs three times that");
+  io->add_option("--rounds", options.rounds, "Rounds of each row (11)")->check(whole_number_from(1));
+  io->add_option("--rows", options.rows, "Measure these rows alone: read,overwrite,…")->delimiter(',');
+  io->add_option("--peers", options.peers_folder, "Folder that `scripts/bootstrap peers` filled");
   io->add_option_function<std::string>(
       "--report", [](const std::string&) { refuse("--report", "--json writes the results"); }, "not in this version");
   for (const Absent& absent : kAbsentBenches) add_absent_command(*bench, "spillway bench ", absent);

@@ -12,7 +12,7 @@
 namespace spillway::app {
 namespace {
 
-constexpr std::size_t kShownCharacters = 20;
+constexpr std::size_t kShownFieldCharacters = 20;
 constexpr std::uint32_t kMaxPixels = 1U << 24U;
 
 std::string_view trimmed(std::string_view field) {
@@ -124,7 +124,7 @@ class CsvParser {
   [[noreturn]] std::uint16_t fail_field(std::uint32_t column, std::string_view field, unsigned max,
                                         const std::string& meaning) const {
     fail("column " + std::to_string(column + 1) + ", a " + meaning + ": wanted an integer of 0 to " +
-         std::to_string(max) + ", got \"" + std::string(trimmed(field).substr(0, kShownCharacters)) + "\"");
+         std::to_string(max) + ", got \"" + std::string(trimmed(field).substr(0, kShownFieldCharacters)) + "\"");
   }
 
   std::string_view rest_;

@@ -133,6 +133,14 @@ TEST(CommandLine, SaysOfWhatIsStillMissingThatItIs) {
   }
 }
 
+TEST(CommandLine, TakesRowsAndRoundsOfTheBench) {
+  const auto options =
+      std::get<BenchIoOptions>(parse_command_line({"bench", "io", "--rows", "read,overwrite", "--rounds", "3"}));
+  EXPECT_THAT(options.rows, ElementsAre("read", "overwrite"));
+  EXPECT_EQ(options.rounds, 3U);
+  EXPECT_THAT(refusal({"bench", "io", "--rounds", "0"}), HasSubstr("--rounds"));
+}
+
 TEST(CommandLine, HelpAndVersionAreTexts) {
   EXPECT_THAT(std::get<Information>(parse_command_line({"--version"})).text, HasSubstr("spillway 0."));
   EXPECT_THAT(std::get<Information>(parse_command_line({"--help"})).text, HasSubstr("train"));

@@ -1,0 +1,51 @@
+# What Spillway is measured beside. Sourced by scripts/bootstrap; uses its variables and functions.
+#
+# $cache/peers/deepspeed_io is a program that measures DeepSpeed's async_io on demand (bench/peers/deepspeed_io.py says
+# how it is talked to); `spillway bench io` looks for it there. fio is a system package.
+
+readonly deepspeed_version=0.19.8
+readonly deepspeed_needs=(einops hjson msgpack ninja "numpy<3" packaging psutil py-cpuinfo "pydantic>=2" tqdm)
+readonly torch_needs=(filelock typing-extensions sympy networkx jinja2 fsspec "setuptools<82" wheel)
+
+peers() {
+  require_packages fio libaio-dev python3-dev python3-venv g++
+  with_cache_lock install_deepspeed
+  say "$("$cache/peers/deepspeed_io" </dev/null)"
+}
+
+# The torch that was fetched for its libraries serves a Python of the version that its wheel is for; another Python
+# gets one of its own.
+give_torch() {
+  local venv=$1 packages
+  if [ -d "$libtorch_cached" ] && [ "$("$venv/bin/python" -c 'import sys; print(*sys.version_info[:2])')" = "3 11" ]; then
+    packages=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    echo "$libtorch_cached" >"$packages/torch_of_spillway.pth"
+    logged peers-torch "$venv/bin/python" -m pip install "${torch_needs[@]}"
+  else
+    logged peers-torch "$venv/bin/python" -m pip install "torch==$torch_version" "${torch_needs[@]}"
+  fi
+}
+
+install_deepspeed() {
+  local folder="$cache/peers" venv="$cache/peers/deepspeed"
+  mkdir -p "$folder"
+  if [ ! -f "$venv/.complete-$deepspeed_version" ]; then
+    say "installing DeepSpeed $deepspeed_version (once) into $folder"
+    rm -rf "$venv"
+    python3 -m venv "$venv" && give_torch "$venv" &&
+      logged peers-needs "$venv/bin/python" -m pip install "${deepspeed_needs[@]}" &&
+      DS_ACCELERATOR=cpu logged peers-deepspeed "$venv/bin/python" -m pip install --no-deps --no-build-isolation \
+        "deepspeed==$deepspeed_version" || die "could not install DeepSpeed"
+  fi
+  cp "$root/bench/peers/deepspeed_io.py" "$folder/deepspeed_io.py"
+  cat >"$folder/deepspeed_io" <<EOT
+#!/bin/sh
+# Its op is compiled where it is first used; ninja stands beside Python.
+here=\$(dirname "\$0")
+PATH="\$here/deepspeed/bin:\$PATH" DS_ACCELERATOR=cpu TORCH_EXTENSIONS_DIR="\$here/deepspeed/ops" \\
+  exec "\$here/deepspeed/bin/python" "\$here/deepspeed_io.py"
+EOT
+  chmod +x "$folder/deepspeed_io"
+  logged peers-op "$folder/deepspeed_io" || die "DeepSpeed's async_io does not work here"
+  touch "$venv/.complete-$deepspeed_version"
+}

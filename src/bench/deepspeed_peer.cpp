@@ -1,0 +1,80 @@
+#include <spillway/app/bench/deepspeed_peer.hpp>
+
+#include <unistd.h>
+
+#include <limits>
+
+#include <spillway/app/data/dataset.hpp>
+#include <spillway/offload/check.hpp>
+#include <spillway/offload/error.hpp>
+#include <spillway/offload/format_bytes.hpp>
+
+namespace spillway::app {
+namespace {
+
+constexpr char kProgram[] = "/deepspeed_io";
+constexpr unsigned kSweepPasses = 2;
+
+double figure(const Json& answer, const char* key) {
+  const Json* const member = answer.find(key);
+  if (const auto* const value = member != nullptr ? member->get_if<double>() : nullptr) {
+    return *value;
+  }
+  throw Error(std::string("DeepSpeed's side answers without ") + key);
+}
+
+}  // namespace
+
+std::string default_peers_folder() { return (default_data_folders().cache / "peers").string(); }
+
+std::string describe(const DeepSpeedSetting& setting) {
+  return "blocks of " + offload::format_bytes(setting.block_bytes) + ", depth " + std::to_string(setting.depth) + ", " +
+         std::to_string(setting.threads) + (setting.threads == 1 ? " thread" : " threads") +
+         (setting.overlap_events ? "" : ", no overlap_events");
+}
+
+std::string DeepSpeedPeer::unavailable(const std::string& peers_folder) {
+  return ::access((peers_folder + kProgram).c_str(), X_OK) == 0 ? std::string()
+                                                                : "not installed; `scripts/bootstrap peers` does that";
+}
+
+DeepSpeedPeer::DeepSpeedPeer(const std::string& peers_folder) : process_(peers_folder + kProgram) {}
+
+IoCost DeepSpeedPeer::measure(const IoJob& job, const DeepSpeedSetting& setting) {
+  SPILLWAY_CHECK(job.direction != IoDirection::kMix, "DeepSpeed's op reads or writes");
+  const Json answer =
+      process_.ask(Json::Object{{"op", job.direction == IoDirection::kRead ? "read" : "write"},
+                                {"path", "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(job.fd)},
+                                {"bytes", job.bytes},
+                                {"block_bytes", setting.block_bytes},
+                                {"depth", std::uint64_t{setting.depth}},
+                                {"threads", std::uint64_t{setting.threads}},
+                                {"overlap_events", setting.overlap_events}});
+  return {.seconds = figure(answer, "seconds"), .cpu_s = figure(answer, "cpu_s")};
+}
+
+DeepSpeedSetting DeepSpeedPeer::best_setting(const IoJob& job) {
+  DeepSpeedSetting best;
+  double least_s = std::numeric_limits<double>::infinity();
+  const auto test = [&](const DeepSpeedSetting& setting) {
+    for (unsigned pass = 0; pass < kSweepPasses; ++pass) {
+      if (const double seconds = measure(job, setting).seconds; seconds < least_s) {
+        least_s = seconds;
+        best = setting;
+      }
+    }
+  };
+  for (const std::uint64_t block_bytes : {std::uint64_t{1} << 20, std::uint64_t{8} << 20}) {
+    for (const unsigned depth : {8U, 32U, 128U}) {
+      for (const unsigned threads : {1U, 2U, 4U}) {
+        test({.block_bytes = block_bytes, .depth = depth, .threads = threads});
+      }
+    }
+  }
+  DeepSpeedSetting without = best;
+  without.overlap_events = false;
+  test(without);
+  return best;
+}
+
+}  // namespace spillway::app
