@@ -20,8 +20,6 @@ struct Absent {
 };
 
 constexpr std::array kAbsentCommands = {
-    Absent{"plan", "`spillway train` prints where everything is placed and what a step moves before its first step"},
-    Absent{"probe", "`spillway train` names the engine that it chose, and `spillway bench io` measures the disk"},
     Absent{"eval", "`spillway train` reports the few-label accuracy of its encoder when it ends"},
     Absent{"inspect", "there are no checkpoints yet"},
     Absent{"verify", "there are no checkpoints yet"},
@@ -40,7 +38,6 @@ constexpr std::array<std::string_view, 4> kAbsentMethods = {"simclr", "byol", "s
 constexpr std::array kAbsentTrainFlags = {
     Absent{"--resume", "there are no checkpoints yet: a run starts anew"},
     Absent{"--offload-gradients", "gradients stay in memory"},
-    Absent{"--trace", "metrics.jsonl has the time and the stall of every step"},
 };
 
 [[noreturn]] void refuse(const std::string& what, std::string_view instead) {
@@ -63,8 +60,8 @@ auto whole_number_from(std::uint64_t least) {
   };
 }
 
-void add_train(CLI::App& app, TrainFlags& flags) {
-  CLI::App* train = app.add_subcommand("train", "Train an encoder; everything has a default");
+/// What says which run it is.
+void add_run_options(CLI::App* train, TrainFlags& flags) {
   const auto offload_names = CLI::IsMember({"none", "cpu", "nvme"});
   train->add_option("--config", flags.config, "Configuration file (JSON, DeepSpeed's names)");
   train->add_option("--set", flags.set, "key.sub=value: sets one key of the configuration; may be repeated")
@@ -94,7 +91,6 @@ void add_train(CLI::App& app, TrainFlags& flags) {
       "--host-budget",
       [&flags](const std::string& text) { flags.host_budget_bytes = parse_byte_size(text, "--host-budget"); },
       "Host memory that Spillway may use: 64MiB, 2e9, …");
-  train->add_flag("--no-progress", flags.no_progress, "Plain lines instead of a progress bar");
   train
       ->add_option_function<std::uint64_t>(
           "--nproc",
@@ -103,11 +99,31 @@ void add_train(CLI::App& app, TrainFlags& flags) {
           },
           "Local ranks: 1")
       ->check(whole_number_from(1));
+}
+
+void add_train(CLI::App& app, TrainFlags& flags) {
+  CLI::App* train = app.add_subcommand("train", "Train an encoder; everything has a default");
+  add_run_options(train, flags);
+  train->add_option("--trace", flags.trace, "Write what happened when to this file, for ui.perfetto.dev");
+  train->add_flag("--no-progress", flags.no_progress, "Plain lines instead of a progress bar");
   for (const Absent& absent : kAbsentTrainFlags) {
     train->add_option_function<std::string>(
         std::string(absent.name), [absent](const std::string&) { refuse(std::string(absent.name), absent.instead); },
         "not in this version");
   }
+}
+
+void add_plan(CLI::App& app, PlanFlags& flags) {
+  CLI::App* plan = app.add_subcommand("plan", "What a run would place where, move in each step, and take");
+  add_run_options(plan, flags.train);
+  plan->add_flag("--json", flags.json, "As JSON");
+}
+
+void add_probe(CLI::App& app, ProbeFlags& flags) {
+  CLI::App* probe = app.add_subcommand("probe", "What this machine has, and how fast each link is");
+  probe->add_option("--nvme-path", flags.nvme_paths, "Folders on the disks to measure (the current one)")
+      ->delimiter(',');
+  probe->add_flag("--json", flags.json, "As JSON");
 }
 
 void add_bench(CLI::App& app, BenchIoOptions& options) {
@@ -145,7 +161,11 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   app.set_version_flag("--version", "spillway " SPILLWAY_VERSION);
   TrainFlags train;
   BenchIoOptions bench_io;
+  ProbeFlags probe;
+  PlanFlags plan;
   add_train(app, train);
+  add_plan(app, plan);
+  add_probe(app, probe);
   add_bench(app, bench_io);
   for (const Absent& absent : kAbsentCommands) add_absent_command(app, "spillway ", absent);
 
@@ -160,6 +180,8 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
     rethrow_as_config_error(app, error);
   }
   if (app.got_subcommand("train")) return train;
+  if (app.got_subcommand("plan")) return plan;
+  if (app.got_subcommand("probe")) return probe;
   if (!app.got_subcommand("bench")) throw ConfigError("spillway: which command? `spillway --help` lists them");
   if (!app.get_subcommand("bench")->got_subcommand("io")) {
     throw ConfigError("spillway bench: which bench? `spillway bench --help` lists them");

@@ -28,6 +28,19 @@ struct TrainFlags {
   bool deterministic = false;
   bool strict = false;
   bool no_progress = false;
+  std::optional<std::string> trace = {};  ///< --trace: a file.
+};
+
+/// The flags of `spillway probe`.
+struct ProbeFlags {
+  std::vector<std::string> nvme_paths = {"."};
+  bool json = false;
+};
+
+/// The flags of `spillway plan`: those of a run, which they describe.
+struct PlanFlags {
+  TrainFlags train;
+  bool json = false;
 };
 
 /// A text that was asked for: --help or --version.
@@ -35,7 +48,7 @@ struct Information {
   std::string text;
 };
 
-using Command = std::variant<Information, TrainFlags, BenchIoOptions>;
+using Command = std::variant<Information, TrainFlags, BenchIoOptions, ProbeFlags, PlanFlags>;
 
 /// Reads the command line, without the program's name.
 /// @throws ConfigError with one line for whatever is not understood: an unknown or contradictory flag, a value of the

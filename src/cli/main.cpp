@@ -9,6 +9,8 @@
 
 #include <spillway/app/bench/bench_io.hpp>
 #include <spillway/app/cli/command_line.hpp>
+#include <spillway/app/cli/plan_command.hpp>
+#include <spillway/app/cli/probe_command.hpp>
 #include <spillway/app/cli/train_command.hpp>
 #include <spillway/offload/error.hpp>
 
@@ -25,6 +27,8 @@ int run(const std::vector<std::string>& arguments) {
     return 0;
   }
   if (const auto* flags = std::get_if<TrainFlags>(&command)) return run_train(*flags);
+  if (const auto* flags = std::get_if<PlanFlags>(&command)) return run_plan(*flags);
+  if (const auto* flags = std::get_if<ProbeFlags>(&command)) return run_probe(*flags);
   return run_bench_io(std::get<BenchIoOptions>(command));
 }
 

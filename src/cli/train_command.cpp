@@ -5,7 +5,6 @@
 #include <iostream>
 #include <utility>
 
-#include <spillway/app/config/load_config.hpp>
 #include <spillway/app/report/progress.hpp>
 #include <spillway/app/training/stop_signal.hpp>
 #include <spillway/app/training/train.hpp>
@@ -37,7 +36,7 @@ std::vector<Override> overrides_of(const TrainFlags& flags) {
 
 }  // namespace
 
-int run_train(const TrainFlags& flags) {
+ResolvedConfig resolve(const TrainFlags& flags) {
   const std::vector<Override> overrides = overrides_of(flags);
   const std::string text = flags.config ? read_config_file(*flags.config) : "{}";
   ConfigRequest request;
@@ -45,12 +44,16 @@ int run_train(const TrainFlags& flags) {
   if (flags.config) request.label = *flags.config;
   request.overrides = overrides;
   request.strict = flags.strict;
-  const ResolvedConfig resolved = load_config(request);
+  return load_config(request);
+}
+
+int run_train(const TrainFlags& flags) {
+  const ResolvedConfig resolved = resolve(flags);
   for (const std::string& warning : resolved.warnings) std::cout << "warning: " << warning << "\n";
 
   const StopSignal stop;
   const std::optional<unsigned> columns = flags.no_progress ? std::nullopt : terminal_columns(STDOUT_FILENO);
-  train(resolved.config, {std::cout, columns, &stop});
+  train(resolved.config, {std::cout, columns, &stop, flags.trace});
   const std::optional<int> signal = stop.received();
   return signal ? 128 + *signal : 0;
 }

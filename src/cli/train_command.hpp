@@ -1,8 +1,12 @@
 #pragma once
 
 #include <spillway/app/cli/command_line.hpp>
+#include <spillway/app/config/load_config.hpp>
 
 namespace spillway::app {
+
+/// The configuration that file and flags come to. @throws as read_config_file and load_config.
+[[nodiscard]] ResolvedConfig resolve(const TrainFlags& flags);
 
 /// `spillway train`. What it says goes to standard output. @returns the exit status: 0, or 128 + the signal that it
 /// was stopped by. @throws as load_config and train().

@@ -38,7 +38,8 @@ std::string limit(const offload::Budget& budget) {
 
 }  // namespace
 
-std::shared_ptr<offload::Tiers> make_tiers(const Config& config, offload::LogSink log) {
+std::shared_ptr<offload::Tiers> make_tiers(const Config& config, offload::LogSink log,
+                                           std::shared_ptr<offload::Trace> trace) {
   offload::TiersOptions options;
   options.host_bytes = config.offload.host_bytes;
   options.disk_bytes = config.offload.disk_bytes;
@@ -46,6 +47,7 @@ std::shared_ptr<offload::Tiers> make_tiers(const Config& config, offload::LogSin
   options.aio.block_bytes = config.aio.block_size;
   options.aio.queue_depth = static_cast<unsigned>(config.aio.queue_depth);
   options.log = std::move(log);
+  options.trace = std::move(trace);
   const bool disk = config.zero.offload_optimizer.device == OffloadDevice::kNvme ||
                     config.contrastive.bank.device == OffloadDevice::kNvme;
   if (disk) {
@@ -58,19 +60,24 @@ std::shared_ptr<offload::Tiers> make_tiers(const Config& config, offload::LogSin
   return std::make_shared<offload::Tiers>(std::move(options));
 }
 
-std::vector<std::string> describe_placement(offload::Tiers& tiers, const queue::BankPlacement& bank,
-                                            const optimizer::StatePlacement& state, std::uint64_t parameter_bytes) {
+std::vector<PlacementRow> placement_rows(const queue::BankPlacement& bank, const optimizer::StatePlacement& state) {
+  std::vector<PlacementRow> rows{{"optimizer state, resident", Tier::kHost, state.resident_bytes},
+                                 {"optimizer state, staging buffers", Tier::kHost, state.ring_bytes},
+                                 {"optimizer state, streamed", Tier::kDisk, state.disk_bytes},
+                                 {"bank, newest segments", Tier::kHost, bank.resident_bytes},
+                                 {"bank, staging buffers", Tier::kHost, bank.ring_bytes},
+                                 {"bank, tile of a scan", Tier::kHost, bank.tile_bytes},
+                                 {"bank, cold segments", Tier::kDisk, bank.disk_bytes}};
+  std::erase_if(rows, [](const PlacementRow& row) { return row.bytes == 0; });
+  return rows;
+}
+
+std::vector<std::string> describe_placement(offload::Tiers& tiers, const std::vector<PlacementRow>& rows,
+                                            std::uint64_t parameter_bytes) {
   std::vector<std::string> lines = {row("placed", "tier", "bytes")};
-  const auto add = [&lines](const std::string& owner, Tier tier, std::uint64_t bytes) {
-    if (bytes > 0) lines.push_back(row(owner, to_string(tier), offload::format_bytes(bytes)));
-  };
-  add("optimizer state, resident", Tier::kHost, state.resident_bytes);
-  add("optimizer state, staging buffers", Tier::kHost, state.ring_bytes);
-  add("optimizer state, streamed", Tier::kDisk, state.disk_bytes);
-  add("bank, newest segments", Tier::kHost, bank.resident_bytes);
-  add("bank, staging buffers", Tier::kHost, bank.ring_bytes);
-  add("bank, tile of a scan", Tier::kHost, bank.tile_bytes);
-  add("bank, cold segments", Tier::kDisk, bank.disk_bytes);
+  for (const PlacementRow& placed : rows) {
+    lines.push_back(row(placed.owner, to_string(placed.tier), offload::format_bytes(placed.bytes)));
+  }
   lines.push_back(row("together, of " + limit(tiers.host()), to_string(Tier::kHost),
                       offload::format_bytes(tiers.host().used_bytes())));
   if (tiers.has_disk()) {

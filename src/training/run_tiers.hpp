@@ -15,12 +15,23 @@ namespace spillway::app {
 /// Memory and disk of a run, shared by optimizer and bank. There is a disk where something is to go to it.
 /// @throws ConfigError for more folders than one; IoError for a folder that is missing or not writable, or an engine
 /// that is forced and does not work.
-[[nodiscard]] std::shared_ptr<offload::Tiers> make_tiers(const Config& config, offload::LogSink log);
+[[nodiscard]] std::shared_ptr<offload::Tiers> make_tiers(const Config& config, offload::LogSink log,
+                                                         std::shared_ptr<offload::Trace> trace = nullptr);
 
-/// Where everything is placed, as a table of owner, tier and bytes: one line an element. Rows of no bytes are left out.
+/// One owner's bytes on one tier.
+struct PlacementRow {
+  std::string owner;
+  offload::Tier tier = offload::Tier::kHost;
+  std::uint64_t bytes = 0;
+};
+
+/// Where everything is placed. Rows of no bytes are left out.
+[[nodiscard]] std::vector<PlacementRow> placement_rows(const queue::BankPlacement& bank,
+                                                       const optimizer::StatePlacement& state);
+
+/// The same as a table of owner, tier and bytes, with what is used of each budget: one line an element.
 /// @param parameter_bytes  Of the trained network, which LibTorch holds and no budget counts.
-[[nodiscard]] std::vector<std::string> describe_placement(offload::Tiers& tiers, const queue::BankPlacement& bank,
-                                                          const optimizer::StatePlacement& state,
+[[nodiscard]] std::vector<std::string> describe_placement(offload::Tiers& tiers, const std::vector<PlacementRow>& rows,
                                                           std::uint64_t parameter_bytes);
 
 }  // namespace spillway::app

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <system_error>
@@ -13,19 +14,13 @@
 
 #include <spillway/app/config/load_config.hpp>
 #include <spillway/app/data/dataset.hpp>
-#include <spillway/app/methods/moco.hpp>
 #include <spillway/app/report/metrics.hpp>
 #include <spillway/app/report/progress.hpp>
 #include <spillway/app/training/few_label_run.hpp>
-#include <spillway/app/training/optimizer_factory.hpp>
 #include <spillway/app/training/peak_memory.hpp>
+#include <spillway/app/training/run_parts.hpp>
 #include <spillway/app/training/run_plan.hpp>
-#include <spillway/app/training/run_tiers.hpp>
-#include <spillway/app/training/traffic_forecast.hpp>
-#include <spillway/app/training/training_step.hpp>
 #include <spillway/app/training/weights_hash.hpp>
-#include <spillway/distributed/launch.hpp>
-#include <spillway/distributed/process_group.hpp>
 #include <spillway/offload/error.hpp>
 #include <spillway/offload/format_bytes.hpp>
 
@@ -45,16 +40,6 @@ struct Reading {
   std::uint64_t written;
   std::uint64_t stall_ns;
 };
-
-std::unique_ptr<distributed::Collective> only_rank() {
-  const distributed::RankEnvironment environment = distributed::read_rank_environment();
-  if (environment.world_size != 1) {
-    throw ConfigError("the environment describes rank " + std::to_string(environment.rank) + " of " +
-                      std::to_string(environment.world_size) +
-                      ": `spillway train` runs one rank in this version; start it without a launcher");
-  }
-  return distributed::connect(environment);
-}
 
 void prepare_folder(const Config& config) {
   const std::filesystem::path folder = config.out;
@@ -79,6 +64,7 @@ class Run {
   void announce();
   optimizer::StepBytes predict_all();
   void loop();
+  void write_trace();
   StepMetrics step(std::uint64_t index);
   void compare(std::uint64_t index, const StepMetrics& metrics);
   Summary finish();
@@ -90,10 +76,8 @@ class Run {
   Dataset dataset_;
   RunPlan plan_;
   Progress progress_;
-  std::shared_ptr<offload::Tiers> tiers_;
-  Moco moco_;
-  std::unique_ptr<optimizer::Optimizer> optimizer_;
-  TrainingStep training_step_;
+  const std::shared_ptr<offload::Trace> trace_;
+  RunParts parts_;
   TrafficForecast forecast_;
   MetricsWriter metrics_;
   std::optional<EpochOrder> order_;
@@ -113,26 +97,17 @@ ProgressOptions progress_options(const Config& config, const TrainOptions& optio
   return progress;
 }
 
-std::vector<at::Tensor> parameters_of(const ProjectedEncoder& network) {
-  std::vector<at::Tensor> parameters;
-  for (const NamedTensor& parameter : network.parameters()) parameters.push_back(parameter.tensor);
-  return parameters;
-}
-
-ImageGeometry geometry_of(const ImageSet& images) { return {images.width, images.height}; }
-
 Run::Run(const Config& config, const TrainOptions& options, Dataset dataset)
     : config_(config),
       options_(options),
-      ranks_(only_rank()),
+      ranks_(connect_only_rank()),
       dataset_(std::move(dataset)),
       plan_(config, dataset_.images.train.size()),
       progress_(options.out, progress_options(config, options, plan_)),
-      tiers_(make_tiers(config, [this](const std::string& line) { progress_.message(line); })),
-      moco_(config, geometry_of(dataset_.images.train), tiers_),
-      optimizer_(make_optimizer(config, parameters_of(moco_.network()), tiers_)),
-      training_step_(config, dataset_.images.train, moco_, *optimizer_, *ranks_),
-      forecast_(bank_options(config), optimizer_->next_step_bytes(), optimizer_->steady_step_bytes()),
+      trace_(options.trace ? std::make_shared<offload::Trace>() : nullptr),
+      parts_(
+          config, dataset_.images.train, *ranks_, [this](const std::string& line) { progress_.message(line); }, trace_),
+      forecast_(parts_.forecast()),
       metrics_(std::filesystem::path(config.out) / "metrics.jsonl") {}
 
 void Run::announce() {
@@ -149,24 +124,14 @@ void Run::announce() {
     progress_.message(
         "contrastive.batch_norm_groups is 1: batch statistics tell which rows belong together; take 2 or more");
   }
-  std::uint64_t parameter_bytes = 0;
-  for (const NamedTensor& parameter : moco_.network().parameters()) parameter_bytes += parameter.tensor.nbytes();
-  for (const std::string& line :
-       describe_placement(*tiers_, moco_.bank().placement(), optimizer_->placement(), parameter_bytes)) {
+  for (const std::string& line : describe_placement(parts_.tiers(), parts_.placement(), parts_.parameter_bytes())) {
     progress_.message(line);
   }
 }
 
 /// Walks a copy of the forecast through the run and shows what it says.
 optimizer::StepBytes Run::predict_all() {
-  TrafficForecast forecast = forecast_;
-  optimizer::StepBytes sum;
-  optimizer::StepBytes last;
-  for (std::uint64_t index = 0; index < plan_.steps(); ++index) {
-    last = forecast.next(plan_.rows(index));
-    sum.read += last.read;
-    sum.written += last.written;
-  }
+  const auto [sum, last] = predict_traffic(forecast_, plan_);
   progress_.message("predicted disk traffic: " + format_bytes(sum.read) + " read and " + format_bytes(sum.written) +
                     " written in the run; " + format_bytes(sum.read / plan_.steps()) + " and " +
                     format_bytes(sum.written / plan_.steps()) + " a step on average, " + format_bytes(last.read) +
@@ -181,15 +146,26 @@ Summary Run::operator()() {
   summary_.predicted_write_bytes = predicted.written;
   summary_.loss_first = summary_.loss_last = std::numeric_limits<double>::quiet_NaN();
   summary_.accuracy.raw = raw_accuracy(dataset_.images, config_);
-  summary_.accuracy.untrained = encoder_accuracy(dataset_.images, moco_.network(), config_);
+  summary_.accuracy.untrained = encoder_accuracy(dataset_.images, parts_.moco().network(), config_);
   try {
     loop();
   } catch (...) {
     progress_.finish();  // The reason gets a line of its own.
+    write_trace();
     throw;
   }
   progress_.finish();
+  write_trace();
   return finish();
+}
+
+void Run::write_trace() {
+  if (trace_ == nullptr) return;
+  std::ofstream file(*options_.trace, std::ios::trunc);
+  trace_->write_json(file);
+  file.flush();
+  progress_.message(file ? "trace of " + std::to_string(trace_->spans()) + " spans in " + *options_.trace
+                         : "the trace could not be written to " + *options_.trace);
 }
 
 void Run::loop() {
@@ -212,12 +188,12 @@ StepMetrics Run::step(std::uint64_t index) {
     order_ = plan_.order(place.epoch);
     order_epoch_ = place.epoch;
   }
-  const Reading before(tiers_->stats());
+  const Reading before(parts_.tiers().stats());
   const Clock::time_point start = Clock::now();
-  const StepResult result = training_step_.run(*order_, place);
+  const StepResult result = parts_.step().run(*order_, place);
   StepMetrics metrics;
   metrics.step_s = seconds_since(start);
-  const Reading after(tiers_->stats());
+  const Reading after(parts_.tiers().stats());
   metrics.step = index + 1;
   metrics.epoch = place.epoch;
   metrics.loss = result.loss;
@@ -227,8 +203,8 @@ StepMetrics Run::step(std::uint64_t index) {
   metrics.samples_per_s = static_cast<double>(result.samples) / metrics.step_s;
   metrics.read_bytes = after.read - before.read;
   metrics.write_bytes = after.written - before.written;
-  metrics.host_bytes = tiers_->host().used_bytes();
-  metrics.disk_bytes = tiers_->disk().used_bytes();
+  metrics.host_bytes = parts_.tiers().host().used_bytes();
+  metrics.disk_bytes = parts_.tiers().disk().used_bytes();
   return metrics;
 }
 
@@ -247,14 +223,15 @@ void Run::compare(std::uint64_t index, const StepMetrics& metrics) {
 }
 
 Summary Run::finish() {
-  summary_.accuracy.trained = encoder_accuracy(dataset_.images, moco_.network(), config_);
+  summary_.accuracy.trained = encoder_accuracy(dataset_.images, parts_.moco().network(), config_);
   summary_.seconds = seconds_since(start_);
   summary_.stall_share = steps_s_ > 0.0 ? stall_s_ / steps_s_ : 0.0;
-  summary_.host = {tiers_->host().limit_bytes(), tiers_->host().peak_bytes()};
-  if (tiers_->has_disk()) summary_.disk = {tiers_->disk().limit_bytes(), tiers_->disk().peak_bytes()};
+  summary_.host = {parts_.tiers().host().limit_bytes(), parts_.tiers().host().peak_bytes()};
+  if (parts_.tiers().has_disk())
+    summary_.disk = {parts_.tiers().disk().limit_bytes(), parts_.tiers().disk().peak_bytes()};
   summary_.peak_rss_bytes = peak_resident_bytes();
   summary_.threads = static_cast<std::uint64_t>(at::get_num_threads());
-  summary_.weights_xxh3 = weights_xxh3(moco_.network().parameters());
+  summary_.weights_xxh3 = weights_xxh3(parts_.moco().network().parameters());
   write_json_file(std::filesystem::path(config_.out) / "summary.json", to_json(summary_));
   options_.out << describe(summary_) << std::flush;
   return summary_;

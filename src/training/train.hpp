@@ -11,9 +11,10 @@
 namespace spillway::app {
 
 struct TrainOptions {
-  std::ostream& out;                     ///< For the user: what the run decides, its progress and its summary.
-  std::optional<unsigned> columns = {};  ///< Of the terminal that `out` is; nothing: plain lines.
-  const StopSignal* stop = nullptr;      ///< May ask to end after the step that runs; may be null.
+  std::ostream& out;                      ///< For the user: what the run decides, its progress and its summary.
+  std::optional<unsigned> columns = {};   ///< Of the terminal that `out` is; nothing: plain lines.
+  const StopSignal* stop = nullptr;       ///< May ask to end after the step that runs; may be null.
+  std::optional<std::string> trace = {};  ///< File for a trace of the run (offload::Trace), written when it ends.
 };
 
 /// A whole run on one rank: loads the images, makes network, bank and optimizer, says where everything is placed and

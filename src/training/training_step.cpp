@@ -2,8 +2,10 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include <torch/nn/utils/clip_grad.h>
 
@@ -14,6 +16,9 @@
 namespace spillway::app {
 namespace {
 
+using offload::TraceSpan;
+using Track = offload::Trace::Track;
+
 constexpr std::uint32_t kKeyOrderPurpose = 0x4B000000U;
 constexpr std::uint32_t kQueryView = 0;
 constexpr std::uint32_t kKeyView = 1;
@@ -21,8 +26,8 @@ constexpr std::uint32_t kKeyView = 1;
 }  // namespace
 
 TrainingStep::TrainingStep(const Config& config, const ImageSet& images, Moco& moco, optimizer::Optimizer& optimizer,
-                           distributed::Collective& ranks)
-    : config_(config), images_(images), moco_(moco), optimizer_(optimizer), ranks_(ranks) {
+                           distributed::Collective& ranks, offload::Trace* trace)
+    : config_(config), images_(images), moco_(moco), optimizer_(optimizer), ranks_(ranks), trace_(trace) {
   for (const NamedTensor& parameter : moco_.network().parameters()) parameters_.push_back(parameter.tensor);
 }
 
@@ -37,11 +42,18 @@ StepResult TrainingStep::run(const EpochOrder& order, const StepPlace& place) {
     if (rows == 0) continue;  // A last window of fewer samples than micro-batches.
     result.loss += accumulate(order, place, micro, static_cast<double>(rows) / static_cast<double>(result.samples));
   }
-  distributed::average_gradients(parameters_, ranks_);
-  result.grad_norm = clip();
-  optimizer_.step();
+  {
+    const TraceSpan span(trace_, Track::kCompute, "gradients: mean and norm");
+    distributed::average_gradients(parameters_, ranks_);
+    result.grad_norm = clip();
+  }
+  {
+    const TraceSpan span(trace_, Track::kCompute, "update");
+    optimizer_.step();
+  }
   // Not the optimizer's zero_grad(), which starts the reads of a next step that may never come.
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+  const TraceSpan span(trace_, Track::kCompute, "momentum encoder and bank");
   moco_.finish_window();
   return result;
 }
@@ -49,18 +61,21 @@ StepResult TrainingStep::run(const EpochOrder& order, const StepPlace& place) {
 /// Adds a micro-batch's part of the window's gradient; gives its part of the window's loss.
 double TrainingStep::accumulate(const EpochOrder& order, const StepPlace& place, std::uint64_t micro, double share) {
   moco_.prefetch();
+  std::optional<TraceSpan> span(std::in_place, trace_, Track::kCompute, "views");
   const std::span<const std::uint32_t> samples = order.micro_batch(place.window, 0, micro);
   const auto epoch = static_cast<std::uint32_t>(place.epoch);
   const AugmentConfig& augment = config_.data.augment;
   const at::Tensor queries = make_view(images_, samples, augment, {config_.seed, epoch, kQueryView});
   const at::Tensor keys = make_view(images_, samples, augment, {config_.seed, epoch, kKeyView});
   const auto batch = static_cast<std::uint32_t>(place.window * config_.gradient_accumulation_steps + micro);
+  span.emplace(trace_, Track::kCompute, "forward and loss");
   const at::Tensor loss = moco_.loss(queries, keys, {config_.seed, kKeyOrderPurpose, epoch, batch}) * share;
   const auto value = loss.item<double>();
   if (!std::isfinite(value)) {
     throw Error("the loss is " + std::to_string(value) + " in epoch " + std::to_string(place.epoch) + ", step " +
                 std::to_string(place.window + 1) + " of it: lower optimizer.params.lr or set gradient_clipping");
   }
+  span.emplace(trace_, Track::kCompute, "backward");
   loss.backward();
   return value;
 }

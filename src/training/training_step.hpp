@@ -10,6 +10,7 @@
 #include <spillway/app/methods/moco.hpp>
 #include <spillway/app/training/run_plan.hpp>
 #include <spillway/distributed/collective.hpp>
+#include <spillway/offload/trace.hpp>
 #include <spillway/optimizer/sharded_optimizer.hpp>
 
 namespace spillway::app {
@@ -25,9 +26,9 @@ struct StepResult {
 /// encoders run, so that encoding hides the disk. Transfers of a step are submitted within it. One caller at a time.
 class TrainingStep {
  public:
-  /// All arguments outlive this.
+  /// All arguments outlive this. `trace` (may be null) gets the parts of a step.
   TrainingStep(const Config& config, const ImageSet& images, Moco& moco, optimizer::Optimizer& optimizer,
-               distributed::Collective& ranks);
+               distributed::Collective& ranks, offload::Trace* trace = nullptr);
 
   /// @param order  Of the epoch that `place` is in.
   /// @throws Error where the loss is not finite (the weights are those before the step), and what bank, optimizer and
@@ -43,6 +44,7 @@ class TrainingStep {
   Moco& moco_;
   optimizer::Optimizer& optimizer_;
   distributed::Collective& ranks_;
+  offload::Trace* const trace_;
   std::vector<at::Tensor> parameters_;
 };
 

@@ -82,6 +82,21 @@ TEST(Train, MovesInEveryStepTheBytesThatItPredicted) {
   EXPECT_GT(count(metrics[0], "write_bytes"), 0U);
 }
 
+TEST(Train, WritesATraceOfTransfersAndOfThePartsOfAStep) {
+  const test::TempDir folder;
+  std::ostringstream out;
+  const std::string file = folder / "trace.json";
+  Config config = streamed_config(folder);
+  config.steps = 3;
+  (void)train(config, {out, {}, nullptr, file});
+  const std::string text = text_of(file);
+  for (const char* part :
+       {"\"read\"", "\"write\"", "\"backward\"", "\"update\"", "\"forward and loss\"", "\"compute\""}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  EXPECT_THAT(out.str(), HasSubstr(file));
+}
+
 // Both streams are there: without the bank's the steps would all read alike.
 TEST(Train, StreamsStateAndBank) {
   const test::TempDir folder;
