@@ -7,12 +7,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <iterator>
 #include <optional>
+#include <utility>
 
 #include <spillway/app/bench/bench_report.hpp>
 #include <spillway/app/bench/engine_rows.hpp>
 #include <spillway/app/bench/fio_peer.hpp>
+#include <spillway/app/bench/log_sinks.hpp>
 #include <spillway/app/bench/stream_rows.hpp>
 #include <spillway/app/probe/file_system_name.hpp>
 #include <spillway/app/report/summary.hpp>
@@ -92,7 +93,8 @@ class IoBench {
                  .rounds = options.rounds}),
         stream_({.folder = options.nvme_path, .bytes = bytes_, .rounds = options.rounds}) {}
 
-  std::vector<BenchRow> rows() {
+  /// Blocks until all is measured; the JSON document grows meanwhile.
+  const std::vector<BenchRow>& measure() {
     engine_rows();
     if (wanted({"fio_read", "fio_overwrite"}) && fio_unavailable().empty()) {
       keep(
@@ -107,7 +109,7 @@ class IoBench {
         keep({stream_.checksum_row(name, write)});
       }
     }
-    return std::move(rows_);
+    return rows_;
   }
 
   [[nodiscard]] Json machine() const {
@@ -132,9 +134,17 @@ class IoBench {
              return std::find(options_.rows.begin(), options_.rows.end(), name) != options_.rows.end();
            });
   }
+  // What was measured is told and written at once: the rest takes minutes more.
   void keep(std::vector<BenchRow> rows) {
-    std::copy_if(std::move_iterator(rows.begin()), std::move_iterator(rows.end()), std::back_inserter(rows_),
-                 [this](const BenchRow& row) { return wanted({row.head.name}); });
+    for (BenchRow& row : rows) {
+      if (wanted({row.head.name})) {
+        say_on_stderr(row.head.name + " is measured");
+        rows_.push_back(std::move(row));
+      }
+    }
+    if (!options_.json.empty()) {
+      write_json_file(options_.json, bench_json("io", machine(), rows_));
+    }
   }
   void engine_rows() {
     struct Kind {
@@ -173,11 +183,8 @@ class IoBench {
 int run_bench_io(const BenchIoOptions& options) {
   check(options);
   IoBench bench(options);
-  const std::vector<BenchRow> rows = bench.rows();
+  const std::vector<BenchRow>& rows = bench.measure();
   std::printf("%s%s", bench.heading().c_str(), bench_table(rows).c_str());
-  if (!options.json.empty()) {
-    write_json_file(options.json, bench_json("io", bench.machine(), rows));
-  }
   return 0;
 }
 

@@ -186,8 +186,7 @@ std::vector<EngineRows::Round> EngineRows::tuned_rounds(const IoJob& task, bool 
   }
   DeepSpeedSetting setting;
   if (beside_deepspeed && tune_deepspeed(task, setting)) {
-    sides.emplace_back(
-        [&](std::size_t round) { rounds[round].deepspeed = deepspeed_side_->measure(task, setting); });
+    sides.emplace_back([&](std::size_t round) { rounds[round].deepspeed = deepspeed_side_->measure(task, setting); });
   }
   by_turns(options_.rounds, sides);
   return rounds;
@@ -205,7 +204,8 @@ std::vector<BenchRow> EngineRows::tuned_rows(const std::string& name, IoDirectio
   const auto project = [&](double (*figure)(const IoJob&, const IoCost&), bool bound, bool peer) {
     std::vector<BenchRound> projected;
     for (const Round& round : rounds) {
-      BenchRound& made = projected.emplace_back(BenchRound{.value = figure(task, round.value), .bound = {}, .peer = {}});
+      BenchRound& made =
+          projected.emplace_back(BenchRound{.value = figure(task, round.value), .bound = {}, .peer = {}});
       if (bound && round.bound) {
         made.bound = figure(task, *round.bound);
       }
@@ -215,9 +215,9 @@ std::vector<BenchRow> EngineRows::tuned_rows(const std::string& name, IoDirectio
     }
     return projected;
   };
-  std::vector<BenchRow> rows{make_bench_row(
-      {.name = name + "_tuned", .unit = "GB/s", .bound = bound_, .bar = BenchBar{.ratio = kBoundBar}},
-      project(rate, true, false))};
+  std::vector<BenchRow> rows{
+      make_bench_row({.name = name + "_tuned", .unit = "GB/s", .bound = bound_, .bar = BenchBar{.ratio = kBoundBar}},
+                     project(rate, true, false))};
   if (peer_bar) {
     rows.push_back(make_bench_row({.name = name + "_deepspeed",
                                    .unit = "GB/s",

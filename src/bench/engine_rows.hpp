@@ -30,7 +30,8 @@ class EngineRows {
   /// Chunks of 1 MiB, 32 in flight, beside the loop and fio.
   [[nodiscard]] BenchRow row(const std::string& name, IoDirection direction);
   /// Chunk and depth that suit the engine best here, beside the loop with the same and DeepSpeed with its best. Of one
-  /// measurement: throughput beside the loop, the same beside DeepSpeed (unless `peer_bar` is empty), and processor time.
+  /// measurement: throughput beside the loop, the same beside DeepSpeed (unless `peer_bar` is empty), and processor
+  /// time.
   [[nodiscard]] std::vector<BenchRow> tuned_rows(const std::string& name, IoDirection direction,
                                                  std::optional<double> peer_bar);
   /// In preallocated files that were never written, a new one for each measurement.

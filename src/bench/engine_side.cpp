@@ -28,9 +28,8 @@ std::size_t slots_of(const IoJob& job) {
 }  // namespace
 
 IoCost EngineSide::measure(const IoJob& job) {
-  const auto engine =
-      offload::make_engine(offload::EngineChoice::kAuto,
-                           {.block_bytes = job.block_bytes, .queue_depth = job.depth}, folder_, say_nothing);
+  const auto engine = offload::make_engine(
+      offload::EngineChoice::kAuto, {.block_bytes = job.block_bytes, .queue_depth = job.depth}, folder_, say_nothing);
   const std::size_t slots = slots_of(job);
   const std::span<std::byte> ring = memory_.first(slots * job.request_bytes);
   engine->register_memory(ring);

@@ -12,13 +12,12 @@ struct IoJob {
   IoDirection direction = IoDirection::kRead;
   std::uint64_t bytes = 0;  ///< Moved once, in order. A multiple of both sizes below.
   std::uint64_t block_bytes = 1U << 20;
-  unsigned depth = 32;                                       ///< Blocks in flight at most.
-  std::uint64_t request_bytes = std::uint64_t{8} << 20;      ///< A mix turns around after so many.
+  unsigned depth = 32;                                   ///< Blocks in flight at most.
+  std::uint64_t request_bytes = std::uint64_t{8} << 20;  ///< A mix turns around after so many.
 
   /// Half and half in a mix, request by request.
   [[nodiscard]] bool writes_at(std::uint64_t offset) const noexcept {
-    return direction == IoDirection::kWrite ||
-           (direction == IoDirection::kMix && offset / request_bytes % 2 == 1);
+    return direction == IoDirection::kWrite || (direction == IoDirection::kMix && offset / request_bytes % 2 == 1);
   }
 };
 

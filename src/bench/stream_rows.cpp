@@ -24,7 +24,7 @@ using Word = std::uint64_t;
 
 constexpr std::uint64_t kBlockBytesMax = std::uint64_t{8} << 20;
 constexpr unsigned kSlots = 8;
-constexpr unsigned kBudgetShare = 4;   // The working set is so many times the host budget.
+constexpr unsigned kBudgetShare = 4;  // The working set is so many times the host budget.
 constexpr unsigned kCalibrations = 3;
 constexpr double kOverlapBar = 1.0 / 1.05;
 constexpr double kChecksumBar = 0.95;
@@ -81,9 +81,7 @@ struct Streamed {
     }
   }
 
-  [[nodiscard]] std::uint64_t moved_bytes() const {
-    return tiers->stats().read_bytes + tiers->stats().written_bytes;
-  }
+  [[nodiscard]] std::uint64_t moved_bytes() const { return tiers->stats().read_bytes + tiers->stats().written_bytes; }
 
   std::uint64_t block_bytes;
   std::shared_ptr<offload::Tiers> tiers;
@@ -166,15 +164,16 @@ std::vector<BenchRow> StreamRows::overlap_rows() const {
   }
   const Work work(transfers_s, streamed.block_bytes, streamed.blocks.size());
   std::vector<OverlapRound> rounds(options_.rounds);
-  by_turns(rounds.size(),
-           {[&](std::size_t i) { rounds[i].transfers_s = seconds_of(transfers); },
-            [&](std::size_t i) { rounds[i].work_s = work.alone(streamed.blocks.size()); },
-            [&](std::size_t i) {
-              rounds[i].overlapped_s = seconds_of([&] { streamed.pass(Access::kReadWrite, std::cref(work)); });
-            },
-            [&](std::size_t i) {
-              rounds[i].serial_s = seconds_of([&] { streamed.pass_block_by_block(Access::kReadWrite, std::cref(work)); });
-            }});
+  by_turns(rounds.size(), {[&](std::size_t i) { rounds[i].transfers_s = seconds_of(transfers); },
+                           [&](std::size_t i) { rounds[i].work_s = work.alone(streamed.blocks.size()); },
+                           [&](std::size_t i) {
+                             rounds[i].overlapped_s =
+                                 seconds_of([&] { streamed.pass(Access::kReadWrite, std::cref(work)); });
+                           },
+                           [&](std::size_t i) {
+                             rounds[i].serial_s =
+                                 seconds_of([&] { streamed.pass_block_by_block(Access::kReadWrite, std::cref(work)); });
+                           }});
   streamed.pass(Access::kRead, [&](std::span<const std::byte> block) {
     if (!work.is_result(block, 2 * options_.rounds)) {
       throw Error("the block store did not bring back what was worked on in " + options_.folder);
