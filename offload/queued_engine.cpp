@@ -6,6 +6,7 @@
 
 #include <spillway/offload/check.hpp>
 #include <spillway/offload/error.hpp>
+#include <spillway/offload/stats.hpp>
 
 namespace spillway::offload {
 namespace {
@@ -37,7 +38,7 @@ bool page_aligned(const IoRequest& request) {
 
 }  // namespace
 
-QueuedEngine::QueuedEngine(const EngineOptions& options) : options_(checked(options)) {}
+QueuedEngine::QueuedEngine(const EngineOptions& options) : options_(checked(options)), stats_(options.stats) {}
 
 FileId QueuedEngine::register_file(int fd, std::string label) {
   const std::lock_guard lock(mutex_);
@@ -155,6 +156,19 @@ void QueuedEngine::settle() noexcept {
   idle_.wait(lock, [this] { return idle(); });
 }
 
+void QueuedEngine::count_in(Stats* stats) {
+  const std::lock_guard lock(mutex_);
+  stats_ = stats;
+}
+
+void QueuedEngine::count(const Chunk& chunk) const {
+  const bool counted = stats_ != nullptr && chunk.taken != std::chrono::steady_clock::time_point();
+  if (counted && chunk.progress.done_bytes == chunk.progress.want_bytes) {
+    IoCounters& counters = chunk.operation == IoRequest::Operation::kRead ? stats_->reads : stats_->writes;
+    counters.count(chunk.progress.done_bytes, std::chrono::steady_clock::now() - chunk.taken);
+  }
+}
+
 bool QueuedEngine::try_take(std::unique_lock<std::mutex>& lock, Chunk& chunk) {
   SPILLWAY_CHECK(lock.owns_lock(), "the queue is guarded by the engine's mutex");
   QueuedRequest* const request = lanes_.front();
@@ -172,7 +186,11 @@ bool QueuedEngine::try_take(std::unique_lock<std::mutex>& lock, Chunk& chunk) {
                 .fd = file_of(request->io.file).fd,
                 .offset = request->io.offset + begin,
                 .buffer = request->io.buffer.subspan(begin, bytes),
-                .progress = {.want_bytes = bytes}};
+                .progress = {.want_bytes = bytes},
+                .taken = {}};
+  if (stats_ != nullptr) {
+    chunk.taken = std::chrono::steady_clock::now();
+  }
   request->issued_bytes += bytes;
   ++request->in_flight;
   if (request->fully_issued()) {
@@ -183,6 +201,7 @@ bool QueuedEngine::try_take(std::unique_lock<std::mutex>& lock, Chunk& chunk) {
 
 void QueuedEngine::end(std::unique_lock<std::mutex>& lock, const Chunk& chunk) {
   SPILLWAY_CHECK(lock.owns_lock(), "the queue is guarded by the engine's mutex");
+  count(chunk);
   QueuedRequest& request = *chunk.request;
   if (failure_) {
     request.failure = failure_;  // Nothing that ends after the first failure is reported as good.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -28,6 +29,8 @@ class QueuedEngine : public StorageEngine {
   [[nodiscard]] Ticket submit(const IoRequest& request, std::span<const Ticket> after = {}) override;
   void expedite(const Ticket& ticket) override;
   void drain(std::chrono::milliseconds deadline) override;
+  /// Where transfers are counted from now on, in the place of EngineOptions::stats.
+  void count_in(Stats* stats);
 
  protected:
   /// @throws ConfigError for options out of range, naming the setting.
@@ -42,6 +45,7 @@ class QueuedEngine : public StorageEngine {
     std::uint64_t offset = 0;  ///< Of the chunk's first byte in the file.
     std::span<std::byte> buffer;
     TransferProgress progress;
+    std::chrono::steady_clock::time_point taken{};  ///< Set where transfers are counted.
 
     [[nodiscard]] std::span<std::byte> rest() const noexcept { return buffer.subspan(progress.done_bytes); }
     [[nodiscard]] std::uint64_t rest_offset() const noexcept { return offset + progress.done_bytes; }
@@ -75,11 +79,13 @@ class QueuedEngine : public StorageEngine {
   [[nodiscard]] const File& file_of(FileId id) const;
   void dependency_ended(const RequestState* state, const FailurePtr& failure);
   void refuse_all(FailurePtr failure);
+  void count(const Chunk& chunk) const;
   void close(QueuedRequest& request);
   void report_finished(std::unique_lock<std::mutex>& lock);
   [[nodiscard]] bool idle() const noexcept { return open_.empty() && finished_.empty() && !reporting_; }
 
   const EngineOptions options_;
+  Stats* stats_;
   std::condition_variable idle_;
   std::vector<File> files_;
   std::uint64_t next_sequence_ = 0;

@@ -50,13 +50,15 @@ class Ticket {
   std::shared_ptr<RequestState> state_;
 };
 
-enum class EngineKind : std::uint8_t { kIoUring, kThreads };
+struct Stats;
 
 struct EngineOptions {
   std::uint64_t block_bytes = 1U << 20;  ///< Transfers are cut into chunks of this size (multiple of kPageBytes).
   unsigned queue_depth = 32;             ///< Chunks in flight at most.
   unsigned threads = 4;                  ///< Workers of the thread engine.
   Trace* trace = nullptr;                ///< Gets a span for each request; may be null. Outlives the engine.
+  unsigned sharers = 1;                  ///< Engines that register the same memory, and count it against one limit.
+  Stats* stats = nullptr;                ///< Where its transfers are counted; outlives it. Null: nowhere.
 };
 
 struct EngineInfo {

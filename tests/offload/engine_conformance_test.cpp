@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <spillway/offload/request_state.hpp>
+#include <spillway/offload/stats.hpp>
 #include <spillway/offload/thread_engine.hpp>
 #ifdef SPILLWAY_WITH_URING
 #include <spillway/offload/uring_engine.hpp>
@@ -244,6 +245,31 @@ INSTANTIATE_TEST_SUITE_P(Engines, EngineWithThreads, testing::ValuesIn([] {
                            return cases;
                          }()),
                          [](const auto& test) { return test.param.name; });
+
+TEST_P(EngineWithThreads, CountsWhatItMovesInChunksByKindAndTime) {
+  offload::Stats stats;
+  start({.block_bytes = 4 * kPageBytes, .queue_depth = 4, .threads = 3, .stats = &stats});
+  const offload::AlignedBlock data = filled_block(10 * kPageBytes, 13);
+  write(0, data.bytes());
+  write(0, data.bytes());
+  read(0, data.bytes());
+  engine->drain(kLong);
+  EXPECT_EQ(stats.writes.requests, 6U);  // 4 + 4 + 2 pages, twice.
+  EXPECT_EQ(stats.writes.bytes, 20 * kPageBytes);
+  EXPECT_EQ(stats.reads.requests, 3U);
+  EXPECT_EQ(stats.reads.bytes, 10 * kPageBytes);
+  for (const offload::IoCounters* counters : {&stats.reads, &stats.writes}) {
+    std::uint64_t timed = 0;
+    for (const auto& bucket : counters->latency) {
+      timed += bucket;
+    }
+    EXPECT_EQ(timed, counters->requests);
+    EXPECT_LE(counters->latency_us_below(0.5), counters->latency_us_below(1.0));
+    EXPECT_LT(counters->latency_us_below(1.0), 30'000'000U);
+    EXPECT_GT(counters->latency_us_below(1.0), 0U);
+  }
+  engine.reset();  // Before its counters.
+}
 
 TEST_P(EngineWithThreads, TimesOutAndEndsAllTheSame) {
   const offload::AlignedBlock data = filled_block(kPageBytes, 10);
