@@ -1,17 +1,53 @@
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <memory>
 #include <string>
 
+#include <spillway/offload/log_sink.hpp>
 #include <spillway/offload/storage_engine.hpp>
 
 namespace spillway::offload {
 
 enum class EngineChoice : std::uint8_t { kAuto, kIoUring, kThreads };
 
-/// Takes lines for the user: warnings and the choices made at start-up. Called from the constructing thread only.
-using LogSink = std::function<void(const std::string&)>;
+/// How fast a disk moved large transfers in a short trial; 0: not known.
+struct DiskRates {
+  double read = 0;  ///< Bytes per second.
+  double overwrite = 0;
+
+  /// Of a byte that is read and written back, as state is; 0 where one of the two is not known.
+  [[nodiscard]] double both() const noexcept { return read > 0 && overwrite > 0 ? 1 / (1 / read + 1 / overwrite) : 0; }
+};
+
+/// A chunk size and depth, and what the disk does with them.
+struct DiskSetting {
+  std::uint64_t block_bytes = 0;
+  unsigned queue_depth = 0;
+  DiskRates rates;
+};
+
+/// What a short trial of the disk may decide at start-up, see try_disk().
+struct TrialOptions {
+  bool choose = false;         ///< Chunk size and depth, in the place of those in the options.
+  bool measure_rates = false;  ///< Rates are wanted in any case.
+  std::uint64_t block_bytes_max = std::uint64_t{4} << 20;  ///< Largest chunk to choose.
+  /// Budgets: no trial is made that would exceed one.
+  std::uint64_t host_bytes = ~std::uint64_t{0};
+  std::uint64_t disk_bytes = ~std::uint64_t{0};
+  /// Where findings are kept for the next start, by path, device and engine; empty: nowhere.
+  std::string cache_folder{};
+};
+
+struct ChosenEngine {
+  std::unique_ptr<StorageEngine> engine;
+  EngineOptions options;  ///< What the engine was made with.
+  DiskRates rates;        ///< Not known where no trial was asked for or could be made.
+};
+
+/// As below, and tries the disk where asked to. One line to `log` says what was chosen and why.
+[[nodiscard]] ChosenEngine choose_engine(EngineChoice choice, const EngineOptions& options, const std::string& folder,
+                                         const LogSink& log, const TrialOptions& trial);
 
 /// Makes the engine for files under `folder`: decided once, with real I/O (write, read back, compare) on a nameless
 /// file there. kAuto takes io_uring where that works, else the thread pool, and logs one line with the reason.

@@ -19,7 +19,8 @@ bool contains(std::span<const std::byte> outer, std::span<const std::byte> inner
 
 }  // namespace
 
-void RegisteredMemory::make_table(Uring& ring) {
+void RegisteredMemory::make_table(Uring& ring, unsigned sharers) {
+  sharers_ = sharers;
   refusal_ = ring.make_buffer_table(kSlots);
   for (int slot = kSlots - 1; refusal_ == 0 && slot >= 0; --slot) {
     free_slots_.push_back(slot);
@@ -78,7 +79,7 @@ std::string RegisteredMemory::note() const {
   if (refusal_ == ENOMEM) {
     constexpr std::uint64_t kKibibyte = 1024;
     constexpr std::uint64_t kRingBytes = std::uint64_t{1} << 20;  // The rings' own memory counts too.
-    const std::uint64_t needed = (registered_bytes_ + refused_bytes_ + kRingBytes) / kKibibyte;
+    const std::uint64_t needed = (registered_bytes_ + refused_bytes_ + kRingBytes) * sharers_ / kKibibyte;
     text += ". `ulimit -l " + std::to_string(needed) + "` lets them be";
   }
   return text;

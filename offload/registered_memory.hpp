@@ -15,7 +15,8 @@ class Uring;
 /// registered is remembered for the note and used all the same. Used by the ring's thread only.
 class RegisteredMemory {
  public:
-  void make_table(Uring& ring);
+  /// @param sharers  rings that register the same memory: the kernel counts it once for each.
+  void make_table(Uring& ring, unsigned sharers);
   void add(Uring& ring, std::span<std::byte> memory);
   /// Precondition: no transfer uses it. No effect on memory that was never added.
   void remove(Uring& ring, std::span<std::byte> memory);
@@ -36,6 +37,7 @@ class RegisteredMemory {
   std::vector<int> free_slots_;
   std::uint64_t registered_bytes_ = 0;
   std::uint64_t refused_bytes_ = 0;
+  unsigned sharers_ = 1;
   int refusal_ = 0;  // The last errno value.
 };
 

@@ -15,14 +15,19 @@ bool RequestState::done() const noexcept {
 void RequestState::wait(std::chrono::milliseconds deadline) const {
   std::unique_lock lock(mutex_);
   if (!ended_.wait_for(lock, deadline, [this] { return done_; })) {
-    throw TimedOut("the " + subject_.operation + " of " + std::to_string(subject_.bytes) + " bytes at offset " +
-                   std::to_string(subject_.offset) + " in " + subject_.path + " has not ended within " +
-                   std::to_string(deadline.count()) +
-                   " ms and is still running; check the disk for faults or overload");
+    lock.unlock();
+    throw_timed_out(deadline);
   }
   if (failure_) {
     throw_io_failure(*failure_);
   }
+}
+
+void RequestState::throw_timed_out(std::chrono::milliseconds deadline) const {
+  const IoFailure slow = pending_ ? pending_(subject_) : subject_;
+  throw TimedOut("the " + slow.operation + " of " + std::to_string(slow.bytes) + " bytes at offset " +
+                 std::to_string(slow.offset) + " in " + slow.path + " has not ended within " +
+                 std::to_string(deadline.count()) + " ms and is still running; check the disk for faults or overload");
 }
 
 void RequestState::settle() const noexcept {

@@ -17,8 +17,12 @@ class RequestState {
   /// Runs on the thread that ends the transfer, without a lock held; must not throw. Null: it succeeded.
   using Continuation = std::function<void(const FailurePtr& failure)>;
 
+  /// What to name in the message of a wait that timed out, instead of the whole: what is slow, where that is known.
+  using Pending = std::function<IoFailure(IoFailure subject)>;
+
   /// @param subject  operation, path, offset and bytes, for the message of a wait that times out.
-  explicit RequestState(IoFailure subject) : subject_(std::move(subject)) {}
+  explicit RequestState(IoFailure subject, Pending pending = {})
+      : subject_(std::move(subject)), pending_(std::move(pending)) {}
 
   [[nodiscard]] bool done() const noexcept;
   /// See Ticket::wait.
@@ -33,7 +37,10 @@ class RequestState {
   void when_done(Continuation continuation);
 
  private:
+  [[noreturn]] void throw_timed_out(std::chrono::milliseconds deadline) const;
+
   const IoFailure subject_;
+  const Pending pending_;
   mutable std::mutex mutex_;
   mutable std::condition_variable ended_;
   bool done_ = false;

@@ -34,9 +34,10 @@ void BlockStore::State::verify(BlockId id, const StoredBlock& block, std::span<c
   const std::uint64_t got = checksum(id, block.generation, bytes);
   if (got != block.checksum) {
     throw Corruption(options.name + ": block '" + block.label + "' came back damaged from " +
-                     tiers->options().nvme_path + ": generation " + std::to_string(block.generation) + ", " +
-                     format_bytes(block.bytes) + " at offset " + std::to_string(block.offset) +
-                     " of the swap file, checksum wanted " + hexadecimal(block.checksum) + ", got " + hexadecimal(got) +
+                     tiers->swap_folders(block.offset, block.bytes) + ": generation " +
+                     std::to_string(block.generation) + ", " + format_bytes(block.bytes) + " at offset " +
+                     std::to_string(block.offset) + " of the swap space, checksum wanted " +
+                     hexadecimal(block.checksum) + ", got " + hexadecimal(got) +
                      "; nothing of it was used. Check the drive and the memory, and resume from a checkpoint");
   }
 }

@@ -24,7 +24,7 @@ StoreSpace::StoreSpace(Tiers& tiers, const BlockStoreOptions& options)
     swap_ = tiers.take_swap(options.disk_bytes, options.name);
     disk_.extents = ExtentMap(swap_.bytes);
     try {
-      tiers.engine().register_memory(slab_.bytes());
+      tiers.register_memory(slab_.bytes());
     } catch (...) {
       tiers.give_back_swap(std::move(swap_));
       throw;
@@ -39,7 +39,7 @@ StoreSpace::~StoreSpace() {
     }
   }
   if (swap_.bytes > 0) {
-    tiers_.engine().unregister_memory(slab_.bytes());
+    tiers_.unregister_memory(slab_.bytes());
     tiers_.give_back_swap(std::move(swap_));
   }
 }

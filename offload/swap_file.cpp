@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <limits>
 
+#include <spillway/offload/check.hpp>
 #include <spillway/offload/format_bytes.hpp>
 #include <spillway/offload/transfer.hpp>
 
@@ -130,12 +131,18 @@ bool copy_on_write(int fd) {
          (status.f_type == kBtrfs || status.f_type == kBcachefs || status.f_type == kZfs);
 }
 
-std::string free_space(int fd) {
+// "48 MiB wanted, 16 MiB free, 32 MiB missing": as far as it can be known.
+std::string shortage(int fd, std::uint64_t wanted) {
+  const std::string text = format_bytes(wanted) + " wanted, ";
   struct statvfs status {};
   if (::fstatvfs(fd, &status) != 0) {
-    return "an unknown number of bytes";
+    return text + "an unknown number of bytes free";
   }
-  return format_bytes(std::uint64_t{status.f_bavail} * status.f_frsize);
+  const std::uint64_t free = std::uint64_t{status.f_bavail} * status.f_frsize;
+  // The file system keeps a part for its own records, so that even what is free may not be had to the last byte.
+  return text + format_bytes(free) + " free, " +
+         (free < wanted ? format_bytes(wanted - free) : std::string("room for the file system's own records")) +
+         " missing";
 }
 
 // Returns 0 or an errno value.
@@ -198,18 +205,22 @@ void SwapFile::grow(std::uint64_t bytes) {
     size_bytes_ += wanted;
     return;
   }
-  const std::string free = free_space(fd_.get());
-  // What part of it was allocated goes back at once; should that fail, it goes back with the file.
-  static_cast<void>(::ftruncate(fd_.get(), static_cast<off_t>(size_bytes_)));
+  shrink(size_bytes_);  // What part of it was allocated goes back at once.
   const bool full = error == ENOSPC || error == EDQUOT;
-  throw_io_failure({.operation = "fallocate",
-                    .path = "the swap file in " + folder_,
-                    .offset = size_bytes_,
-                    .bytes = wanted,
-                    .error_number = error,
-                    .advice = full ? format_bytes(wanted) + " wanted, " + free + " free; free space there, or set " +
-                                         kSetting + " to another folder"
-                                   : "check the limit of the process (ulimit -f) and the file system"});
+  throw_io_failure(
+      {.operation = "fallocate",
+       .path = "the swap file in " + folder_,
+       .offset = size_bytes_,
+       .bytes = wanted,
+       .error_number = error,
+       .advice = full ? shortage(fd_.get(), wanted) + "; free space there, or set " + kSetting + " to another folder"
+                      : "check the limit of the process (ulimit -f) and the file system"});
+}
+
+void SwapFile::shrink(std::uint64_t bytes) noexcept {
+  SPILLWAY_CHECK(bytes % kPageBytes == 0 && bytes <= size_bytes_, "a swap file shrinks to whole pages of what it has");
+  static_cast<void>(::ftruncate(fd_.get(), static_cast<off_t>(bytes)));
+  size_bytes_ = bytes;
 }
 
 }  // namespace spillway::offload

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include <spillway/offload/engine_factory.hpp>
+#include <spillway/offload/log_sink.hpp>
 #include <spillway/offload/unique_fd.hpp>
 
 namespace spillway::offload {
@@ -16,9 +16,12 @@ class SwapFile {
   /// create-and-unlink (create-new, no link followed) and from direct to buffered I/O, with one line to `log` each.
   SwapFile(const std::string& folder, const LogSink& log);
 
-  /// Preallocates `bytes` (rounded up to pages) more. @throws OutOfSpace: folder, wanted, free; the file keeps its
-  /// former size. Where fallocate is not supported zeros are written.
+  /// Preallocates `bytes` (rounded up to pages) more. @throws OutOfSpace: folder, wanted, free, missing; the file keeps
+  /// its former size. Where fallocate is not supported zeros are written.
   void grow(std::uint64_t bytes);
+  /// Gives back what lies beyond `bytes` (a multiple of kPageBytes, at most size_bytes()). Should the file system
+  /// refuse, the space comes back with the file.
+  void shrink(std::uint64_t bytes) noexcept;
 
   [[nodiscard]] int fd() const noexcept { return fd_.get(); }
   [[nodiscard]] bool direct() const noexcept { return direct_; }

@@ -215,7 +215,7 @@ void UringEngine::run() {
   if (error == 0) {
     const int no_files = ring_.make_file_table(kFileSlots);
     fixed_files_.resize(no_files == 0 ? kFileSlots : 0);
-    memory_.make_table(ring_);
+    memory_.make_table(ring_, options().sharers);
   }
   {
     const std::lock_guard lock(mutex_);

@@ -86,7 +86,8 @@ void add_run_options(CLI::App* train, TrainFlags& flags) {
   train->add_option("--offload-optimizer", flags.offload_optimizer, "Home of the optimizer state")
       ->check(offload_names);
   train->add_option("--offload-bank", flags.offload_bank, "Home of the bank's cold segments")->check(offload_names);
-  train->add_option("--nvme-path", flags.nvme_path, "Folder on the disk that is swapped to (the run's folder)");
+  train->add_option("--nvme-path", flags.nvme_path,
+                    "Folders on the disks that are swapped to, parted by commas (the run's folder)");
   train->add_option_function<std::string>(
       "--host-budget",
       [&flags](const std::string& text) { flags.host_budget_bytes = parse_byte_size(text, "--host-budget"); },

@@ -40,6 +40,8 @@ class BlockVisitor {
   virtual void integer(std::string_view key, std::uint64_t& value, IntegerRange range) = 0;
   virtual void number(std::string_view key, double& value, NumberRange range) = 0;
   virtual void text(std::string_view key, std::string& value) = 0;
+  /// Folders: a list of texts, or one text in which commas part them, as on the command line.
+  virtual void folders(std::string_view key, std::vector<std::string>& values) = 0;
   /// One of `names`, by its index; upper and lower case are the same.
   virtual void choice(std::string_view key, std::size_t& index, std::span<const std::string_view> names) = 0;
   /// A list that is not empty.

@@ -49,8 +49,8 @@ struct ZeroConfig {
 };
 
 struct AioConfig {
-  std::uint64_t block_size = 1048576;  ///< Bytes per transfer; a multiple of 4096.
-  std::uint64_t queue_depth = 8;       ///< Transfers in flight.
+  std::uint64_t block_size = 0;   ///< Bytes per transfer, a multiple of 4096. Both 0: found by a short trial at start.
+  std::uint64_t queue_depth = 0;  ///< Transfers in flight.
   EngineChoice engine = EngineChoice::kAuto;
   bool operator==(const AioConfig&) const = default;
 };

@@ -67,8 +67,8 @@ void visit_zero(BlockVisitor& visitor, ZeroConfig& config) {
 }
 
 void visit_aio(BlockVisitor& visitor, AioConfig& config) {
-  visitor.integer("block_size", config.block_size, {.min = 4096, .max = 1U << 30U});
-  visitor.integer("queue_depth", config.queue_depth, {.min = 1, .max = 4096});
+  visitor.integer("block_size", config.block_size, {.max = 1U << 30U});
+  visitor.integer("queue_depth", config.queue_depth, {.max = 4096});
   choose(visitor, "engine", config.engine, kEngines);
 }
 
@@ -119,20 +119,7 @@ void visit_encoder(BlockVisitor& visitor, EncoderConfig& config) {
 void visit_offload(BlockVisitor& visitor, OffloadConfig& config) {
   visitor.integer("host_bytes", config.host_bytes, kCount);
   visitor.integer("disk_bytes", config.disk_bytes, {});
-  // One text, folders parted by commas, as the flag and DeepSpeed's key have it.
-  std::string joined;
-  for (const std::string& path : config.nvme_paths) {
-    joined += (joined.empty() ? "" : ",") + path;
-  }
-  visitor.text("nvme_path", joined);
-  config.nvme_paths.clear();
-  for (std::size_t first = 0; first < joined.size();) {
-    const std::size_t comma = std::min(joined.find(',', first), joined.size());
-    if (comma > first) {
-      config.nvme_paths.push_back(joined.substr(first, comma - first));
-    }
-    first = comma + 1;
-  }
+  visitor.folders("nvme_path", config.nvme_paths);
 }
 
 void visit_evaluation(BlockVisitor& visitor, EvaluationConfig& config) {

@@ -145,6 +145,34 @@ void ConfigReader::text(std::string_view key, std::string& value) {
   }
 }
 
+void ConfigReader::folders(std::string_view key, std::vector<std::string>& values) {
+  const Json* json = take(key);
+  if (json == nullptr) {
+    return;
+  }
+  const auto* text = json->get_if<std::string>();
+  const auto* list = json->get_if<Json::Array>();
+  if ((text == nullptr && list == nullptr) || (text != nullptr && text->find('\0') != std::string::npos) ||
+      (list != nullptr && list->size() > kJsonMaxMembers)) {
+    wrong_value(path_ + std::string(key), "a folder, or a list of folders", *json);
+  }
+  values.clear();
+  for (std::size_t first = 0; text != nullptr && first < text->size();) {
+    const std::size_t comma = std::min(text->find(',', first), text->size());
+    if (comma > first) {
+      values.push_back(text->substr(first, comma - first));
+    }
+    first = comma + 1;
+  }
+  for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    const auto* folder = (*list)[i].get_if<std::string>();
+    if (folder == nullptr || folder->empty() || folder->find('\0') != std::string::npos) {
+      wrong_value(path_ + std::string(key) + "[" + std::to_string(i) + "]", "a folder", (*list)[i]);
+    }
+    values.push_back(*folder);
+  }
+}
+
 void ConfigReader::choice(std::string_view key, std::size_t& index, std::span<const std::string_view> names) {
   const Json* json = take(key);
   if (json == nullptr) {

@@ -14,6 +14,9 @@ class ConfigWriter final : public BlockVisitor {
   void integer(std::string_view key, std::uint64_t& value, IntegerRange /*range*/) override { put(key, value); }
   void number(std::string_view key, double& value, NumberRange /*range*/) override { put(key, value); }
   void text(std::string_view key, std::string& value) override { put(key, value); }
+  void folders(std::string_view key, std::vector<std::string>& values) override {
+    put(key, Json::Array(values.begin(), values.end()));
+  }
   void choice(std::string_view key, std::size_t& index, std::span<const std::string_view> names) override {
     put(key, names[index]);
   }

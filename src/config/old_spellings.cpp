@@ -47,8 +47,9 @@ void move_nvme_path(Json& root, std::vector<std::string>& warnings) {
   if (path.is_null()) {
     return;
   }
-  if (path.get_if<std::string>() == nullptr) {
-    throw ConfigError(std::string(kOptimizerNvmePath) + ": wanted text, got " + path.describe());
+  if (path.get_if<std::string>() == nullptr && path.get_if<Json::Array>() == nullptr) {
+    throw ConfigError(std::string(kOptimizerNvmePath) + ": wanted a folder, or a list of folders, got " +
+                      path.describe());
   }
   const Json* own = find_at(root, "offload.nvme_path");
   if (own == nullptr) {

@@ -44,18 +44,22 @@ std::shared_ptr<offload::Tiers> make_tiers(const Config& config, offload::LogSin
   options.host_bytes = config.offload.host_bytes;
   options.disk_bytes = config.offload.disk_bytes;
   options.engine = engine_choice(config.aio.engine);
-  options.aio.block_bytes = config.aio.block_size;
-  options.aio.queue_depth = static_cast<unsigned>(config.aio.queue_depth);
+  if (config.aio.block_size != 0) {
+    options.aio.block_bytes = config.aio.block_size;
+  }
+  if (config.aio.queue_depth != 0) {
+    options.aio.queue_depth = static_cast<unsigned>(config.aio.queue_depth);
+  }
+  options.tune = config.aio.block_size == 0 && config.aio.queue_depth == 0 && !config.deterministic;
   options.log = std::move(log);
   options.trace = std::move(trace);
   const bool disk = config.zero.offload_optimizer.device == OffloadDevice::kNvme ||
                     config.contrastive.bank.device == OffloadDevice::kNvme;
   if (disk) {
-    if (config.offload.nvme_paths.size() != 1) {
-      throw ConfigError("offload.nvme_path: names " + std::to_string(config.offload.nvme_paths.size()) +
-                        " folders; this version swaps to one");
+    options.nvme_path = config.offload.nvme_paths;
+    if (config.deterministic) {  // Shares by measured rates would be a choice that a measurement makes.
+      options.nvme_weights.assign(config.offload.nvme_paths.size(), 1);
     }
-    options.nvme_path = config.offload.nvme_paths.front();
   }
   return std::make_shared<offload::Tiers>(std::move(options));
 }

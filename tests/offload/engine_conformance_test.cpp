@@ -7,6 +7,7 @@
 
 #include <spillway/offload/request_state.hpp>
 #include <spillway/offload/stats.hpp>
+#include <spillway/offload/striped_engine.hpp>
 #include <spillway/offload/thread_engine.hpp>
 #ifdef SPILLWAY_WITH_URING
 #include <spillway/offload/uring_engine.hpp>
@@ -45,6 +46,15 @@ std::vector<EngineCase> every_engine() {
       {"memory", [](const EngineOptions&) { return std::make_unique<MemoryEngine>(MemoryEngine::Ending::kShuffled); }});
   cases.push_back({"decorated", [](const EngineOptions& options) {
                      return std::make_unique<FaultyEngine>(std::make_unique<offload::ThreadEngine>(options));
+                   }});
+  cases.push_back({"striped", [](const EngineOptions& options) {
+                     std::vector<std::unique_ptr<StorageEngine>> paths;
+                     for (int path = 0; path < 3; ++path) {
+                       paths.push_back(std::make_unique<offload::ThreadEngine>(options));
+                     }
+                     constexpr std::array<unsigned, 3> kWeights{3, 1, 2};
+                     return std::make_unique<offload::StripedEngine>(std::move(paths),
+                                                                     offload::StripeMap(options.block_bytes, kWeights));
                    }});
   return cases;
 }

@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/statvfs.h>
+
+#include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +16,7 @@
 
 #include "store_fixture.hpp"
 #include "support/temp_dir.hpp"
+#include "support/tiny_disk.hpp"
 
 namespace spillway::offload::tiers_test {
 namespace {
@@ -70,6 +75,66 @@ TEST(Tiers, PreallocatesSwapSpaceInAFolderThatStaysEmpty) {
   const auto space = tiers.take_swap(1 << 20, "state");
   EXPECT_EQ(tiers.disk().used_bytes(), std::uint64_t{1} << 20);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+// Placement never changes a byte: one store over one, two and three folders, with shares of every kind.
+TEST(Tiers, GivesAStoreTheSameBytesOverAnyNumberOfFolders) {
+  for (const std::vector<unsigned>& weights : {std::vector<unsigned>{1}, {1, 1}, {7, 2}, {1, 1, 1}, {5, 1, 3}}) {
+    std::vector<test::TempDir> folders(weights.size());
+    std::vector<std::string> paths;
+    for (const test::TempDir& folder : folders) {
+      paths.push_back(folder.path().string());
+    }
+    const auto tiers = std::make_shared<Tiers>(TiersOptions{.nvme_path = paths,
+                                                            .nvme_weights = weights,
+                                                            .aio = {.block_bytes = 64 * 1024, .queue_depth = 8},
+                                                            .log = [](const std::string&) {}});
+    test::StreamedStore streamed(tiers, 12, (1 << 20) + 77);
+    for (const std::uint8_t first : {std::uint8_t{1}, std::uint8_t{101}}) {
+      streamed.fill(first);
+      streamed.store.begin(streamed.ids, Access::kRead);
+      for (std::size_t i = 0; i < streamed.ids.size(); ++i) {
+        const Lease lease = streamed.store.acquire(streamed.ids[i], Access::kRead);
+        ASSERT_TRUE(test::all_equal(lease.bytes(), static_cast<std::uint8_t>(first + i)));
+      }
+    }
+    for (const test::TempDir& folder : folders) {
+      EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+    }
+  }
+}
+
+TEST(Tiers, WantsAsManyWeightsAsFolders) {
+  const test::TempDir folder;
+  EXPECT_THROW(Tiers({.nvme_path = folder.path().string(), .nvme_weights = {1, 2}}), ConfigError);
+}
+
+TEST(Tiers, NamesTheFolderThatIsFullAndHowMuchIsMissingThere) {
+  if (const auto why = test::TinyDisk::unavailable(test::TinyDiskKind::Tmpfs)) {
+    GTEST_SKIP() << *why;
+  }
+  constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+  const test::TinyDisk roomy(test::TinyDiskKind::Tmpfs, 80 * kMiB);
+  const test::TinyDisk tight(test::TinyDiskKind::Tmpfs, 8 * kMiB);
+  Tiers tiers({.nvme_path = std::vector{roomy.path().string(), tight.path().string()},
+               .nvme_weights = {1, 1},
+               .log = [](const std::string&) {}});
+  for (int round = 0; round < 2; ++round) {  // A refusal leaves things as they were.
+    try {
+      static_cast<void>(tiers.take_swap(64 * kMiB, "state"));
+      FAIL() << "32 MiB do not fit in 8";
+    } catch (const OutOfSpace& error) {
+      EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr(tight.path().string()),
+                                               testing::HasSubstr("32 MiB wanted, 8 MiB free, 24 MiB missing"),
+                                               testing::HasSubstr("offload.nvme_path")));
+      EXPECT_THAT(error.what(), testing::Not(testing::HasSubstr(roomy.path().string())));
+    }
+    struct statvfs status {};
+    ASSERT_EQ(::statvfs(roomy.path().c_str(), &status), 0);
+    EXPECT_EQ(std::uint64_t{status.f_bfree} * status.f_frsize, 80 * kMiB);
+    EXPECT_EQ(tiers.disk().used_bytes(), 0U);
+  }
+  EXPECT_EQ(tiers.take_swap(16 * kMiB, "state").bytes, 16 * kMiB);
 }
 
 TEST(Tiers, SaysThatTheFolderIsMissing) {

@@ -71,6 +71,12 @@ TEST(LoadConfig, ReadsEveryKey) {
   EXPECT_EQ(config.offload.host_bytes, 1'000'000'000U);
 }
 
+TEST(LoadConfig, TakesFoldersAsAListOrAsOneTextWithCommas) {
+  EXPECT_THAT(load(R"({"offload": {"nvme_path": "a,,b,"}})").config.offload.nvme_paths, ElementsAre("a", "b"));
+  EXPECT_THAT(load(R"({"offload": {"nvme_path": ["a,b", "c"]}})").config.offload.nvme_paths, ElementsAre("a,b", "c"));
+  EXPECT_THAT(load("{}", {"offload.nvme_path=a,b"}).config.offload.nvme_paths, ElementsAre("a", "b"));
+}
+
 TEST(LoadConfig, GivesBackEveryKeyItWroteWithoutAWarning) {
   // What the text sets differs from the default in every key, so that one that is not written would show.
   for (const std::string_view text :

@@ -53,13 +53,16 @@ INSTANTIATE_TEST_SUITE_P(
         WrongConfig{R"({"optimizer": {"params": {"betas": [0.9, "x"]}}})", "betas[1]: wanted a number", "text"},
         WrongConfig{R"({"zero_optimization": true})", "zero_optimization: wanted an object", "true"},
         WrongConfig{R"({"zero_optimization": {"cpu_offload": 1}})", "cpu_offload: wanted true or false", "number 1"},
-        WrongConfig{R"({"zero_optimization": {"offload_optimizer": {"nvme_path": 7}}})", "nvme_path: wanted text", "7"},
+        WrongConfig{R"({"zero_optimization": {"offload_optimizer": {"nvme_path": 7}}})", "nvme_path: wanted a folder",
+                    "7"},
         WrongConfig{R"({"contrastive": []})", "contrastive: wanted an object", "a list"},
         WrongConfig{R"({"contrastive": {"queue_size": "auto"}})", "contrastive.queue_size: wanted an integer", "auto"},
         WrongConfig{R"({"encoder": {"channels": 16}})", "encoder.channels: wanted a list of integers", "number 16"},
         WrongConfig{R"({"encoder": {"channels": []}})", "encoder.channels: wanted a list of integers", "a list"},
         WrongConfig{R"({"encoder": {"channels": [16, 0]}})", "encoder.channels[1]: wanted an integer", "number 0"},
-        WrongConfig{R"({"offload": {"nvme_path": ["a"]}})", "offload.nvme_path: wanted text", "a list"}));
+        WrongConfig{R"({"offload": {"nvme_path": 3}})", "offload.nvme_path: wanted a folder, or a list", "number 3"},
+        WrongConfig{R"({"offload": {"nvme_path": ["a", ""]}})", "offload.nvme_path[1]: wanted a folder", "text"},
+        WrongConfig{R"({"offload": {"nvme_path": [1]}})", "offload.nvme_path[0]: wanted a folder", "number 1"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Ranges, WrongConfigTest,
@@ -78,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongConfig{R"({"zero_optimization": {"offload_optimizer": {"buffer_count": 1}}})", "buffer_count: wanted",
                     "1"},
         WrongConfig{R"({"aio": {"block_size": 5000}})", "aio.block_size: wanted a multiple of 4096", "5000"},
-        WrongConfig{R"({"aio": {"queue_depth": 0}})", "aio.queue_depth: wanted an integer of 1 to 4096", "number 0"},
+        WrongConfig{R"({"aio": {"queue_depth": 5000}})", "aio.queue_depth: wanted an integer of 0 to 4096", "5000"},
         WrongConfig{R"({"contrastive": {"temperature": 0}})", "contrastive.temperature: wanted a number above 0", "0"},
         WrongConfig{R"({"contrastive": {"momentum": 1.1}})", "contrastive.momentum: wanted", "at most 1.0"},
         WrongConfig{R"({"contrastive": {"queue_size": 0}})", "contrastive.queue_size: wanted", "number 0"},

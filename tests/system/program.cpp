@@ -46,7 +46,8 @@ SpawnOptions Workplace::train(const std::string& device, std::vector<std::string
       "train",          "--config", folder_ / "config.json", "--out", run_folder(), "--offload-optimizer", device,
       "--offload-bank", device,     "--nvme-path",           swap()};
   options.arguments.insert(options.arguments.end(), more.begin(), more.end());
-  options.environment = {{"OMP_NUM_THREADS", "1"}};  // Quicker on tensors this small, and never held up by a busy core.
+  options.environment = {{"OMP_NUM_THREADS", "1"},  // Quicker on tensors this small, and never held up by a busy core.
+                         {"XDG_CACHE_HOME", folder_ / "cache"}};
   options.working_directory = folder_.path();
   return options;
 }
