@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <spillway/offload/check.hpp>
@@ -55,7 +56,7 @@ FailurePtr setup_failure(const char* operation, int error) {
 
 class UringEngine final : public QueuedEngine {
  public:
-  explicit UringEngine(const EngineOptions& options);
+  UringEngine(const EngineOptions& options, AlterResult alter);
   ~UringEngine() override;
 
   [[nodiscard]] FileId register_file(int fd, std::string label) override;
@@ -91,6 +92,7 @@ class UringEngine final : public QueuedEngine {
   void end_slot(unsigned index, TransferStep step, std::int64_t result);
   void give_up(int error);
 
+  const AlterResult alter_;
   UniqueFd wake_fd_;
   std::uint64_t wake_value_ = 0;  // The kernel writes here.
   Uring ring_;
@@ -113,7 +115,8 @@ class UringEngine final : public QueuedEngine {
   std::jthread thread_;  // Last: it uses all of the above.
 };
 
-UringEngine::UringEngine(const EngineOptions& options) : QueuedEngine(options), slots_(this->options().queue_depth) {
+UringEngine::UringEngine(const EngineOptions& options, AlterResult alter)
+    : QueuedEngine(options), alter_(std::move(alter)), slots_(this->options().queue_depth) {
   for (unsigned i = 0; i < slots_.size(); ++i) {
     free_.push_back(static_cast<unsigned>(slots_.size()) - 1 - i);
   }
@@ -310,11 +313,14 @@ void UringEngine::completed(std::uint64_t user_data, std::int32_t result) {
     return;
   }
   const auto index = static_cast<unsigned>(user_data);
-  const TransferStep step = advance(slots_[index].chunk.progress, result);
+  Chunk& chunk = slots_[index].chunk;
+  const std::int64_t outcome =
+      alter_ ? alter_(chunk.operation, chunk.fd, chunk.rest(), chunk.rest_offset(), result) : std::int64_t{result};
+  const TransferStep step = advance(chunk.progress, outcome);
   if (step == TransferStep::kAgain && fatal_error_ == 0) {
     prepare(index);
   } else {
-    end_slot(index, step, result);
+    end_slot(index, step, outcome);
   }
 }
 
@@ -353,8 +359,8 @@ void UringEngine::give_up(int error) {
 
 }  // namespace
 
-std::unique_ptr<QueuedEngine> make_uring_engine(const EngineOptions& options) {
-  return std::make_unique<UringEngine>(options);
+std::unique_ptr<QueuedEngine> make_uring_engine(const EngineOptions& options, AlterResult alter) {
+  return std::make_unique<UringEngine>(options, std::move(alter));
 }
 
 }  // namespace spillway::offload
