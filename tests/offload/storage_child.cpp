@@ -6,6 +6,7 @@
 // COMMAND is one of
 //   transfer     makes an engine and a swap file, writes, reads back and compares; prints what it got
 //   stream       the same, then writes for ever
+//   store        makes tiers and a block store, writes, reads back and compares; prints the engine at the end
 //   swap         makes a swap file alone and prints what it is
 //   deny-later   as transfer, but what is denied is denied while transfers are under way
 // Prints `log: LINE` for each line that is logged; a failure is one line on standard error and status 1.
@@ -19,6 +20,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -28,6 +30,7 @@
 #include <spillway/offload/error.hpp>
 
 #include "offload/engine_fixture.hpp"
+#include "offload/store_fixture.hpp"
 #include "support/seccomp.hpp"
 
 namespace spillway::test {
@@ -126,6 +129,11 @@ void deny_all(const Options& options) {
   }
 }
 
+void describe(const offload::EngineInfo& info) {
+  print("engine: " + info.name + (info.fixed_buffers ? ", fixed buffers" : "") +
+        (info.fixed_files ? ", fixed files" : ""));
+}
+
 void transfer(const Options& options) {
   offload::SwapFile swap(options.folder, log);
   swap.grow(kBytes);
@@ -136,8 +144,7 @@ void transfer(const Options& options) {
   engine->register_memory(data.bytes());
   engine->register_memory(back.bytes());
   const offload::EngineInfo info = engine->info();
-  print("engine: " + info.name + (info.fixed_buffers ? ", fixed buffers" : "") +
-        (info.fixed_files ? ", fixed files" : ""));
+  describe(info);
   print("note: " + info.note);
   const int rounds = options.command == "transfer" ? 1 : 1'000'000;
   for (int round = 0; round < rounds; ++round) {
@@ -154,6 +161,25 @@ void transfer(const Options& options) {
       throw std::runtime_error("other bytes came back");
     }
   }
+  print("the same bytes came back");
+}
+
+void store(const Options& options) {
+  constexpr std::size_t kBlocks = 6;
+  const auto tiers = std::make_shared<offload::Tiers>(
+      offload::TiersOptions{.nvme_path = options.folder, .engine = options.engine, .log = log});
+  StreamedStore streamed(tiers, kBlocks, 3'000'001, 4);
+  for (const std::uint8_t first : {std::uint8_t{1}, std::uint8_t{101}}) {
+    streamed.fill(first);
+    streamed.store.begin(streamed.ids, offload::Access::kRead);
+    for (std::size_t i = 0; i < kBlocks; ++i) {
+      const offload::Lease lease = streamed.store.acquire(streamed.ids[i], offload::Access::kRead);
+      if (!all_equal(lease.bytes(), static_cast<std::uint8_t>(first + i))) {
+        throw std::runtime_error("other bytes came back");
+      }
+    }
+  }
+  describe(tiers->engine().info());
   print("the same bytes came back");
 }
 
@@ -178,7 +204,8 @@ int run(int argc, char** argv) {
     if (options.command != "deny-later") {
       deny_all(options);
     }
-    options.command == "swap" ? swap(options) : transfer(options);
+    const auto command = options.command == "swap" ? swap : options.command == "store" ? store : transfer;
+    command(options);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());

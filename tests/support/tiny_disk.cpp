@@ -74,6 +74,8 @@ TinyDisk::TinyDisk(TinyDiskKind kind, std::uint64_t bytes) : folder_("spillway-d
   if (kind == TinyDiskKind::Tmpfs) {
     const std::string options = "size=" + std::to_string(bytes);
     if (::mount("tmpfs", mount_point_.c_str(), "tmpfs", 0, options.c_str()) != 0) fail("mount tmpfs");
+  } else if (kind == TinyDiskKind::Ramfs) {
+    if (::mount("ramfs", mount_point_.c_str(), "ramfs", 0, nullptr) != 0) fail("mount ramfs");
   } else {
     mount_ext4(bytes);
   }

@@ -10,12 +10,13 @@
 namespace spillway::test {
 
 enum class TinyDiskKind {
+  Ramfs,  ///< In memory and without a limit; refuses O_DIRECT and fallocate.
   Tmpfs,  ///< In memory. Kernels before 6.6 refuse O_DIRECT on it.
   Ext4,   ///< On a loop device over a file.
 };
 
-/// A file system of its own with room for a few bytes, for what happens when a disk is full. Mounted in the
-/// constructor and taken down in the destructor; what is open in it by then keeps it alive until it is closed.
+/// A file system of its own with room for a few bytes, for what happens when a disk is full or refuses things. Mounted
+/// in the constructor and taken down in the destructor; what is open in it by then keeps it alive until it is closed.
 class TinyDisk {
  public:
   /// Why no such file system can be made here, to be given to GTEST_SKIP; none where it can.
