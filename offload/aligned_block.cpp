@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
@@ -11,6 +12,7 @@
 
 #include <spillway/offload/error.hpp>
 #include <spillway/offload/format_bytes.hpp>
+#include <spillway/offload/parallel.hpp>
 #include <spillway/offload/tier.hpp>
 
 namespace spillway::offload {
@@ -26,7 +28,7 @@ constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
 
 // Has every page in place before the first transfer. Where the kernel is too old to do it in one call (before 5.14)
 // a write to each page does.
-void touch(std::byte* data, std::uint64_t bytes) {
+void touch_piece(std::byte* data, std::uint64_t bytes) {
 #ifdef MADV_POPULATE_WRITE
   if (::madvise(data, bytes, MADV_POPULATE_WRITE) == 0) {
     return;
@@ -38,6 +40,16 @@ void touch(std::byte* data, std::uint64_t bytes) {
   for (std::uint64_t offset = 0; offset < bytes; offset += kPageBytes) {
     *static_cast<volatile std::byte*>(data + offset) = std::byte{0};
   }
+}
+
+// The kernel clears a page in the thread that touches it first, at a few GiB per second: several of them fill a large
+// block sooner, and each its part of the memory that is near it.
+void touch(std::byte* data, std::uint64_t bytes) {
+  constexpr std::uint64_t kPieceMin = std::uint64_t{64} << 20;
+  const std::uint64_t whole = (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  parallel_pieces(whole, kPieceMin, kHugePageBytes, [&](std::uint64_t begin, std::uint64_t end) {
+    touch_piece(data + begin, std::min(end, bytes) - begin);
+  });
 }
 
 // The value of one field ("Rss", "AnonHugePages") of the mapping that starts at `data`: the inaccessible pages around

@@ -18,7 +18,10 @@ StoreSpace::StoreSpace(Tiers& tiers, const BlockStoreOptions& options)
       resident_reservation_(tiers.host().reserve(page_ceil(options.resident_bytes), options.name + " resident")),
       ring_reservation_(tiers.host().reserve(ring_bytes_, options.name + " ring")) {
   const std::uint64_t resident_bytes = page_ceil(options.resident_bytes);
-  slab_ = AlignedBlock(ring_bytes_ + resident_bytes);
+  slab_ = PinnedBlock(ring_bytes_ + resident_bytes, tiers.options().pin_memory);
+  if (!slab_.note().empty()) {
+    tiers.log(slab_.note());
+  }
   memory_.extents = ExtentMap(resident_bytes);
   if (options.disk_bytes > 0) {
     swap_ = tiers.take_swap(options.disk_bytes, options.name);

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include <spillway/offload/aligned_block.hpp>
 #include <spillway/offload/block_store.hpp>
 #include <spillway/offload/extent_map.hpp>
+#include <spillway/offload/pinned_block.hpp>
 #include <spillway/offload/store_transfers.hpp>
 #include <spillway/offload/tiers.hpp>
 
@@ -58,7 +58,7 @@ class StoreSpace {
   Reservation resident_reservation_;
   Reservation ring_reservation_;
   Tiers::SwapSpace swap_;
-  AlignedBlock slab_;
+  PinnedBlock slab_;
   Pool memory_;
   Pool disk_;
   std::uint64_t untouched_from_ = 0;  // Memory from here on was never handed out: it is still zero.

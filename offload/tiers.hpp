@@ -54,6 +54,7 @@ struct TiersOptions {
   bool tune = false;
   /// Where findings of trials are kept from one process to the next; empty: nowhere.
   std::string cache_folder = user_cache_folder();
+  bool pin_memory = false;                     ///< Page-lock the buffers where there is a GPU, for its copies.
   std::chrono::milliseconds deadline{60'000};  ///< Longest wait for one transfer.
   LogSink log{};                               ///< Default: one line on stderr.
   std::shared_ptr<Trace> trace{};              ///< Of transfers and stalls; may be null.

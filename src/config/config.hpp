@@ -38,6 +38,7 @@ struct OptimizerConfig {
 struct OffloadOptimizerConfig {
   OffloadDevice device = OffloadDevice::kNone;
   std::uint64_t buffer_count = 4;  ///< Staging buffers.
+  bool pin_memory = false;         ///< Page-lock buffers where there is a GPU.
   bool operator==(const OffloadOptimizerConfig&) const = default;
 };
 

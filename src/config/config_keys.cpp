@@ -63,6 +63,7 @@ void visit_zero(BlockVisitor& visitor, ZeroConfig& config) {
     OffloadOptimizerConfig& offload = config.offload_optimizer;
     choose(inner, "device", offload.device, kDevices);
     inner.integer("buffer_count", offload.buffer_count, {.min = 2, .max = 64});
+    inner.boolean("pin_memory", offload.pin_memory);
   });
 }
 

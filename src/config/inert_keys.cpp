@@ -69,7 +69,6 @@ constexpr std::array kInertKeys = {
     InertKey{"zero_optimization.zero_quantized_weights", "false"},
     InertKey{"zero_optimization.zero_quantized_gradients", "false"},
     InertKey{"zero_optimization.zero_quantized_nontrainable_weights", "false"},
-    InertKey{"zero_optimization.offload_optimizer.pin_memory", "false"},
     InertKey{"zero_optimization.offload_optimizer.ratio", "1.0"},
     // Reads and writes always overlap with the update.
     InertKey{"zero_optimization.offload_optimizer.pipeline_read", "*"},

@@ -51,6 +51,7 @@ std::shared_ptr<offload::Tiers> make_tiers(const Config& config, offload::LogSin
     options.aio.queue_depth = static_cast<unsigned>(config.aio.queue_depth);
   }
   options.tune = config.aio.block_size == 0 && config.aio.queue_depth == 0 && !config.deterministic;
+  options.pin_memory = config.zero.offload_optimizer.pin_memory;
   options.log = std::move(log);
   options.trace = std::move(trace);
   const bool disk = config.zero.offload_optimizer.device == OffloadDevice::kNvme ||
