@@ -23,19 +23,24 @@ struct Floor {
   [[nodiscard]] std::uint64_t bytes() const { return ring_bytes + forced_bytes; }
 };
 
-Floor floor_of(const Sizes& sizes, std::uint64_t slot_bytes, unsigned ring_slots) {
-  Floor floor{slot_bytes * ring_slots, 0};
+// Versions of each block that its tier has room for.
+std::uint64_t versions(const PlacementRequest& request) { return request.shadow_slots ? 2 : 1; }
+
+Floor floor_of(const PlacementRequest& request, const Sizes& sizes, std::uint64_t slot_bytes) {
+  Floor floor{slot_bytes * request.ring_slots, 0};
   for (const std::uint64_t size : sizes) {
-    floor.forced_bytes += size > slot_bytes ? size : 0;
+    floor.forced_bytes += size > slot_bytes ? size * versions(request) : 0;
   }
   return floor;
 }
 
 // Which blocks stay, given the slot size. What fits is spread by error diffusion: after each block the resident bytes
 // are as close below the block's share of the whole as the sizes allow. A second walk fills what rounding left over.
-std::vector<Tier> spread(const Sizes& sizes, std::uint64_t slot_bytes, const Floor& floor, std::uint64_t host_bytes) {
-  std::uint64_t left = host_bytes - floor.bytes();
-  const auto movable = static_cast<double>(sum(sizes) - floor.forced_bytes);
+std::vector<Tier> spread(const PlacementRequest& request, const Sizes& sizes, std::uint64_t slot_bytes,
+                         const Floor& floor) {
+  const std::uint64_t fold = versions(request);
+  std::uint64_t left = request.host_bytes - floor.bytes();
+  const auto movable = static_cast<double>(sum(sizes) * fold - floor.forced_bytes);
   const double share = std::min(1.0, static_cast<double>(left) / movable);
   std::vector<Tier> home(sizes.size(), Tier::kDisk);
   double due = 0;
@@ -47,16 +52,16 @@ std::vector<Tier> spread(const Sizes& sizes, std::uint64_t slot_bytes, const Flo
       continue;
     }
     due += size * share;
-    if (kept + size <= due && sizes[i] <= left) {
+    if (kept + size <= due && sizes[i] * fold <= left) {
       home[i] = Tier::kHost;
       kept += size;
-      left -= sizes[i];
+      left -= sizes[i] * fold;
     }
   }
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    if (home[i] == Tier::kDisk && sizes[i] <= left) {
+    if (home[i] == Tier::kDisk && sizes[i] * fold <= left) {
       home[i] = Tier::kHost;
-      left -= sizes[i];
+      left -= sizes[i] * fold;
     }
   }
   return home;
@@ -67,25 +72,25 @@ Placement account(const PlacementRequest& request, const Sizes& sizes, std::vect
   std::uint64_t slot_bytes = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (home[i] == Tier::kHost) {
-      placement.resident_bytes += sizes[i];
+      placement.resident_bytes += sizes[i] * versions(request);
     } else {
-      placement.disk_bytes += sizes[i];
+      placement.disk_bytes += sizes[i] * versions(request);
+      placement.read_bytes_per_pass += sizes[i];
       slot_bytes = std::max(slot_bytes, sizes[i]);
     }
   }
   placement.home = std::move(home);
   placement.ring_bytes = slot_bytes * request.ring_slots;
-  placement.read_bytes_per_pass = placement.disk_bytes;
-  placement.written_bytes_per_pass = request.written_back ? placement.disk_bytes : 0;
+  placement.written_bytes_per_pass = request.written_back ? placement.read_bytes_per_pass : 0;
   return placement;
 }
 
 [[noreturn]] void throw_too_small(const PlacementRequest& request, std::uint64_t total, const std::string& need) {
-  throw BudgetExceeded("host memory for " + request.name + " is too small: [its " +
-                       std::to_string(request.block_bytes.size()) + " blocks: " + format_bytes(total) + "] [" + need +
-                       "] [there is: " + format_bytes(request.host_bytes) +
-                       "]; raise offload.host_bytes (--host-budget)" +
-                       (request.disk_allowed ? " or make the blocks smaller" : " or let it go to disk (nvme)"));
+  throw BudgetExceeded(
+      "host memory for " + request.name + " is too small: [its " + std::to_string(request.block_bytes.size()) +
+      " blocks" + (request.shadow_slots ? ", two versions of each: " : ": ") + format_bytes(total) + "] [" + need +
+      "] [there is: " + format_bytes(request.host_bytes) + "]; raise offload.host_bytes (--host-budget)" +
+      (request.disk_allowed ? " or make the blocks smaller" : " or let it go to disk (nvme)"));
 }
 
 // The slot sizes worth a try, largest first: the largest for which ring and larger blocks fit, then each that is half
@@ -102,7 +107,7 @@ std::vector<std::uint64_t> slot_candidates(const PlacementRequest& request, cons
     if (!candidates.empty() && size > candidates.back() / 2) {
       continue;
     }
-    const std::uint64_t need = floor_of(sizes, size, request.ring_slots).bytes();
+    const std::uint64_t need = floor_of(request, sizes, size).bytes();
     if (need <= request.host_bytes) {
       candidates.push_back(size);
     } else if (need < least) {
@@ -111,13 +116,13 @@ std::vector<std::uint64_t> slot_candidates(const PlacementRequest& request, cons
     }
   }
   if (candidates.empty()) {
-    const Floor floor = floor_of(sizes, least_slot, request.ring_slots);
+    const Floor floor = floor_of(request, sizes, least_slot);
     std::string need = "its ring of " + std::to_string(request.ring_slots) + " slots of " + format_bytes(least_slot) +
                        ": " + format_bytes(floor.ring_bytes);
     if (floor.forced_bytes > 0) {
       need += "] [blocks larger than a slot: " + format_bytes(floor.forced_bytes);
     }
-    throw_too_small(request, sum(sizes), need);
+    throw_too_small(request, sum(sizes) * versions(request), need);
   }
   return candidates;
 }
@@ -132,7 +137,7 @@ Placement place(const PlacementRequest& request) {
     SPILLWAY_CHECK(bytes > 0, "a block of no bytes");
     sizes.push_back(page_ceil(bytes));
   }
-  const std::uint64_t total = sum(sizes);
+  const std::uint64_t total = sum(sizes) * versions(request);
   if (total <= request.host_bytes) {
     return account(request, sizes, std::vector<Tier>(sizes.size(), Tier::kHost));
   }
@@ -141,8 +146,8 @@ Placement place(const PlacementRequest& request) {
   }
   std::optional<Placement> best;
   for (const std::uint64_t slot_bytes : slot_candidates(request, sizes)) {
-    const Floor floor = floor_of(sizes, slot_bytes, request.ring_slots);
-    Placement placement = account(request, sizes, spread(sizes, slot_bytes, floor, request.host_bytes));
+    const Floor floor = floor_of(request, sizes, slot_bytes);
+    Placement placement = account(request, sizes, spread(request, sizes, slot_bytes, floor));
     if (!best || placement.disk_bytes < best->disk_bytes) {
       best = std::move(placement);
     }

@@ -17,14 +17,15 @@ struct PlacementRequest {
   unsigned ring_slots = 4;       ///< Staging buffers, each as large as the largest streamed block.
   bool disk_allowed = false;     ///< Whether what does not fit in host memory may go to disk.
   bool written_back = true;      ///< Whether each pass also writes each block.
+  bool shadow_slots = false;     ///< Whether each block has room for two versions (BlockStoreOptions::shadow_slots).
 };
 
 /// Where every block lives, and what a pass over all of them moves.
 struct Placement {
-  std::vector<Tier> home;            ///< One per block: kHost or kDisk.
-  std::uint64_t resident_bytes = 0;  ///< Host memory of the fixed part.
-  std::uint64_t ring_bytes = 0;      ///< Host memory of the ring; 0 where nothing is streamed.
-  std::uint64_t disk_bytes = 0;
+  std::vector<Tier> home;                 ///< One per block: kHost or kDisk.
+  std::uint64_t resident_bytes = 0;       ///< Host memory of the fixed part, second versions included.
+  std::uint64_t ring_bytes = 0;           ///< Host memory of the ring; 0 where nothing is streamed.
+  std::uint64_t disk_bytes = 0;           ///< Second versions included.
   std::uint64_t read_bytes_per_pass = 0;  ///< From disk, padding included, once every block has been written.
   std::uint64_t written_bytes_per_pass = 0;
 };

@@ -51,6 +51,25 @@ TEST(Planner, SpreadsTheResidentBlocksEvenlyOverTheOrder) {
   EXPECT_EQ(homes(place(request(blocks, (4 + 6) * kMiB))), "dhdhdhdhdhdh");
 }
 
+TEST(Planner, CountsTwoVersionsOfEachBlockWithShadowSlots) {
+  const std::vector<std::uint64_t> blocks(12, kMiB);
+  PlacementRequest shadowed = request(blocks, (4 + 6) * kMiB);
+  shadowed.shadow_slots = true;
+  const Placement placement = place(shadowed);
+  EXPECT_EQ(homes(placement), "dddhdddhdddh") << "half of what would be resident without";
+  EXPECT_EQ(placement.ring_bytes, 4 * kMiB);
+  EXPECT_EQ(placement.resident_bytes, 2 * 3 * kMiB);
+  EXPECT_EQ(placement.disk_bytes, 2 * 9 * kMiB);
+  EXPECT_EQ(placement.read_bytes_per_pass, 9 * kMiB) << "one version of each is moved";
+  EXPECT_EQ(placement.written_bytes_per_pass, 9 * kMiB);
+  shadowed.host_bytes = 24 * kMiB;
+  EXPECT_EQ(homes(place(shadowed)), "hhhhhhhhhhhh");
+  EXPECT_EQ(place(shadowed).ring_bytes, 0U);
+  shadowed.host_bytes = 24 * kMiB - 1;
+  shadowed.disk_allowed = false;
+  EXPECT_THROW(static_cast<void>(place(shadowed)), BudgetExceeded);
+}
+
 TEST(Planner, KeepsOneHugeBlockResidentRatherThanMultiplyingItByTheSlots) {
   std::vector<std::uint64_t> blocks(32, kMiB);
   blocks[5] = 100 * kMiB;
