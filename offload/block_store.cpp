@@ -1,6 +1,6 @@
 #include <spillway/offload/block_store.hpp>
 
-#include <cstring>
+#include <mutex>
 #include <utility>
 
 #include <spillway/offload/block_store_state.hpp>
@@ -53,107 +53,73 @@ BlockStore::BlockStore(std::shared_ptr<Tiers> tiers, BlockStoreOptions options)
 BlockStore::~BlockStore() = default;
 
 BlockId BlockStore::add(std::uint64_t bytes, Tier home, std::string label) {
-  State& state = *state_;
   SPILLWAY_CHECK(bytes > 0, "a block of no bytes");
   SPILLWAY_CHECK(home == Tier::kHost || home == Tier::kDisk, "a block lives in host memory or on disk");
-  SPILLWAY_CHECK(home == Tier::kHost || bytes <= state.options.slot_bytes, "a block on disk is larger than a slot");
-  return state.naming_block([&] {
-    state.check_failed();
-    const BlockId id = state.unused_id();
-    const std::uint64_t offset = home == Tier::kHost ? state.space.allocate_memory(bytes, state.transfers)
-                                                     : state.space.allocate_disk(bytes, state.transfers);
-    state.unused.pop_back();
-    StoredBlock& block = state.blocks[id.value];
-    block.label = std::move(label);
-    block.bytes = bytes;
-    block.home = home;
-    block.offset = offset;
-    block.written = false;
-    return id;
-  });
+  SPILLWAY_CHECK(home == Tier::kHost || bytes <= state_->options.slot_bytes, "a block on disk is larger than a slot");
+  return state_->naming_block([&] { return state_->add(bytes, home, std::move(label)); });
 }
 
-void BlockStore::remove(BlockId id) {
-  State& state = *state_;
-  StoredBlock& block = state.at(id);
-  SPILLWAY_CHECK(!block.leased, "a leased block is removed");
-  SPILLWAY_CHECK(block.announced_in == 0, "a block that the running pass has yet to come to is removed");
-  state.unused.reserve(state.blocks.size());
-  if (block.home == Tier::kHost) {
-    state.space.retire_memory(block.offset, block.bytes, {});
-  } else {
-    state.space.retire_disk(block.offset, block.bytes, block.last_write);
-  }
-  block.bytes = 0;
-  block.last_write = {};
-  state.unused.push_back(id);
-}
+void BlockStore::remove(BlockId id) { state_->remove(id); }
 
 void BlockStore::set_home(BlockId id, Tier home) {
-  State& state = *state_;
-  StoredBlock& block = state.at(id);
   SPILLWAY_CHECK(home == Tier::kHost || home == Tier::kDisk, "a block lives in host memory or on disk");
-  SPILLWAY_CHECK(!block.leased, "a leased block changes its home");
-  SPILLWAY_CHECK(block.announced_in == 0, "a block that the running pass has yet to come to changes its home");
-  if (block.home == home) {
-    return;
-  }
-  state.naming_block([&] {
-    state.check_failed();
-    home == Tier::kDisk ? state.move_to_disk(id, block) : state.move_to_host(id, block);
-  });
+  state_->naming_block([&] { state_->set_home(id, home); });
 }
 
-Tier BlockStore::home(BlockId id) const { return state_->at(id).home; }
+Tier BlockStore::home(BlockId id) const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->at(id).home;
+}
 
 void BlockStore::begin(std::span<const BlockId> order, Access access) {
-  SPILLWAY_CHECK(state_->leased_slots == 0, "a pass begins while a lease of a streamed block is out");
   state_->naming_block([&] {
+    const std::lock_guard lock(state_->mutex);
+    SPILLWAY_CHECK(state_->leased_slots == 0, "a pass begins while a lease of a streamed block is out");
     state_->check_failed();
     state_->announce(order, access);
   });
 }
 
 Lease BlockStore::acquire(BlockId id, Access access) {
-  State& state = *state_;
-  StoredBlock& block = state.at(id);
-  SPILLWAY_CHECK(!block.leased, "a leased block is acquired");
+  const State::Held held = state_->naming_block([&] { return state_->acquire(id, access); });
   Lease lease;
-  lease.bytes_ = state.naming_block([&] {
-    state.check_failed();
-    return block.home == Tier::kHost ? state.space.memory(block.offset, block.bytes) : state.take(id, block, access);
-  });
-  block.leased = true;
+  lease.bytes_ = held.bytes;
+  lease.fresh_ = held.fresh;
   lease.id_ = id;
   lease.access_ = access;
-  lease.fresh_ = !block.written;
   lease.store_ = this;
   return lease;
 }
 
 void BlockStore::release(BlockId id, Access access, bool dirty) {
-  State& state = *state_;
-  StoredBlock& block = state.at(id);
-  block.leased = false;
-  if (block.home == Tier::kDisk) {
-    state.naming_block([&] { state.give_back(id, block, dirty); });
-  } else if (dirty) {
-    block.written = true;
-  } else if (access != Access::kRead && !block.written) {
-    // Given up half-way: a block that was never written stays one of zeros.
-    const auto bytes = state.space.memory(block.offset, block.bytes);
-    std::memset(bytes.data(), 0, bytes.size());
-  }
+  state_->naming_block([&] { state_->release(id, access, dirty); });
 }
 
 void BlockStore::flush() {
   state_->naming_block([&] {
+    State::Lock lock(state_->mutex);
     state_->check_failed();
-    state_->transfers.wait_for_writes();
+    state_->wait_for_writes(lock);
   });
 }
 
-std::uint64_t BlockStore::block_bytes(BlockId id) const { return state_->at(id).bytes; }
+void BlockStore::commit() {
+  state_->naming_block([&] { state_->commit(); });
+}
+
+void BlockStore::roll_back() { state_->roll_back(); }
+
+void BlockStore::close() { state_->close(); }
+
+std::size_t BlockStore::waiting() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->waiting.size();
+}
+
+std::uint64_t BlockStore::block_bytes(BlockId id) const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->at(id).bytes;
+}
 
 const BlockStoreOptions& BlockStore::options() const noexcept { return state_->options; }
 

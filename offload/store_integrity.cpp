@@ -6,6 +6,7 @@
 #include <spillway/offload/block_store_state.hpp>
 #include <spillway/offload/checksum.hpp>
 #include <spillway/offload/format_bytes.hpp>
+#include <spillway/offload/transfer.hpp>
 
 namespace spillway::offload {
 namespace {
@@ -27,35 +28,75 @@ std::uint64_t BlockStore::State::checksum(BlockId id, std::uint64_t generation,
   return xxh3_64(bytes, xxh3_64(std::as_bytes(std::span(identity))));
 }
 
-void BlockStore::State::verify(BlockId id, const StoredBlock& block, std::span<const std::byte> bytes) const {
+// Sums without the lock; the block is the caller's, so that nobody changes what is known of it meanwhile.
+void BlockStore::State::verify(Lock& lock, BlockId id, std::span<const std::byte> bytes, bool reused) const {
   if (!options.verify_checksums) {
     return;
   }
-  const std::uint64_t got = checksum(id, block.generation, bytes);
-  if (got != block.checksum) {
-    throw Corruption(options.name + ": block '" + block.label + "' came back damaged from " +
-                     tiers->swap_folders(block.offset, block.bytes) + ": generation " +
-                     std::to_string(block.generation) + ", " + format_bytes(block.bytes) + " at offset " +
-                     std::to_string(block.offset) + " of the swap space, checksum wanted " +
-                     hexadecimal(block.checksum) + ", got " + hexadecimal(got) +
-                     "; nothing of it was used. Check the drive and the memory, and resume from a checkpoint");
+  const std::uint64_t generation = blocks[id.value].generation;
+  const std::uint64_t wanted = blocks[id.value].checksum;
+  std::uint64_t got = 0;
+  {
+    const Unlocked unlocked(lock);
+    got = checksum(id, generation, bytes);
   }
+  if (got == wanted) {
+    return;
+  }
+  const std::string subject = options.name + ": block '" + records[id.value].label + "' ";
+  const std::string sums = ", checksum wanted " + hexadecimal(wanted) + ", got " + hexadecimal(got);
+  if (reused) {
+    throw Corruption(subject + "was changed in its buffer after it had been given back: generation " +
+                     std::to_string(generation) + sums +
+                     "; whoever had the last lease of it writes through a pointer that outlived the lease");
+  }
+  throw Corruption(subject + "came back damaged from " + tiers->swap_folders(blocks[id.value].offset, bytes.size()) + ": generation " +
+                   std::to_string(generation) + ", " + format_bytes(bytes.size()) + " at offset " +
+                   std::to_string(blocks[id.value].offset) + " of the swap space" + sums +
+                   "; nothing of it was used. Check the drive and the memory, and resume from a checkpoint");
 }
 
 void BlockStore::State::check_failed() {
   if (failure) {
-    std::rethrow_exception(failure);
+    throw_io_failure(*failure);
   }
-  transfers.check_writes();
+  transfers.check_writes([this](BlockId id, const Ticket& write) {
+    // What has ended well need not be remembered: a table of ended transfers would be larger than that of the blocks.
+    StoredBlock& block = blocks[id.value];
+    if (block.last_write.state() == write.state()) {
+      block.last_write = {};
+    }
+  });
+}
+
+// Keeps the exception being handled for those who come, and wakes those who wait.
+void BlockStore::State::fail_with_current_exception() {
+  if (!failure) {
+    try {
+      throw;
+    } catch (const IoError& error) {
+      failure = std::make_shared<const IoFailure>(error.failure());
+    } catch (const std::exception& error) {
+      failure = std::make_shared<const IoFailure>(
+          IoFailure{.operation = "submission", .path = options.name, .error_number = 0, .advice = error.what()});
+    }
+  }
+  for (Waiter* waiter : waiting) {
+    waiter->wake.notify_one();
+  }
 }
 
 void BlockStore::State::rethrow_naming_block(const IoError& error) const {
   IoFailure failed = error.failure();
-  for (const StoredBlock& block : blocks) {
-    if (block.bytes > 0 && block.home == Tier::kDisk && failed.offset >= block.offset &&
-        failed.offset - block.offset < page_ceil(block.bytes)) {
-      failed.path += " (" + options.name + ", block '" + block.label + "')";
-      break;
+  {
+    const std::lock_guard lock(mutex);
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      const BlockRecord& record = records[i];
+      if (blocks[i].bytes > 0 && blocks[i].home == Tier::kDisk && failed.offset >= record.extent &&
+          failed.offset - record.extent < room_bytes(blocks[i].bytes)) {
+        failed.path += " (" + options.name + ", block '" + record.label + "')";
+        break;
+      }
     }
   }
   if (dynamic_cast<const OutOfSpace*>(&error) != nullptr) {

@@ -1,5 +1,4 @@
 // The ring: blocks at home on disk on their way through the staging buffers, in the announced order.
-#include <cstring>
 #include <utility>
 
 #include <spillway/offload/block_store_state.hpp>
@@ -9,7 +8,9 @@ namespace spillway::offload {
 
 void BlockStore::State::announce(std::span<const BlockId> blocks_in_order, Access access) {
   give_up_pass();
-  ++pass_number;
+  if (++pass_number == 0) {
+    pass_number = 1;
+  }
   pass_access = access;
   order.reserve(blocks_in_order.size());
   for (const BlockId id : blocks_in_order) {
@@ -20,12 +21,12 @@ void BlockStore::State::announce(std::span<const BlockId> blocks_in_order, Acces
       order.push_back(id);
     }
   }
-  fetch();
+  distribute();
 }
 
 void BlockStore::State::give_up_pass() {
   for (const Fetched& given_up : fetched) {
-    free_slots.push_back(given_up.slot);  // A read into it may still run: Slot::last knows.
+    ring.give_back(given_up.slot);  // A read into it may still run: Slot::last knows.
   }
   for (const BlockId id : order) {
     blocks[id.value].announced_in = 0;
@@ -35,84 +36,72 @@ void BlockStore::State::give_up_pass() {
   next_fetch = 0;
 }
 
-// Gives free slots to the next blocks of the pass and submits their reads, each behind what still moves out of its slot
-// and behind the block's own write-back. Nobody waits for a result here, so that a failure is kept for the next
-// acquire.
+// Gives free slots to the next blocks of the pass. Nobody waits for a result here.
 void BlockStore::State::fetch() {
+  while (try_fetch_one()) {
+  }
+}
+
+bool BlockStore::State::try_fetch_one() {
+  if (next_fetch == order.size() || !ring.any_free()) {
+    return false;
+  }
+  const BlockId id = order[next_fetch];
+  StoredBlock& block = at(id);
+  const std::uint32_t index = take_slot(id, block, pass_access);
+  fetched.push_back({id, index, {}});
   try {
-    while (next_fetch < order.size() && !free_slots.empty()) {
-      const BlockId id = order[next_fetch];
-      const StoredBlock& block = at(id);
-      const unsigned index = free_slots.front();
-      Slot& slot = slots[index];
-      const bool is_read = block.written && pass_access != Access::kOverwrite;
-      fetched.push_back({id, index, is_read, slot.last});
-      if (is_read) {
-        try {
-          slot.last =
-              transfers.read(block.offset, slot.memory.first(page_ceil(block.bytes)), slot.last, block.last_write);
-        } catch (...) {
-          fetched.pop_back();
-          throw;
-        }
-        fetched.back().ready = slot.last;
-      }
-      free_slots.pop_front();
-      ++next_fetch;
-    }
-  } catch (const std::exception&) {
-    failure = std::current_exception();
+    fetched.back().loading = start_loading(id, block, index, pass_access);
+  } catch (...) {
+    fetched.pop_back();
+    ring.give_back(index);
+    throw;
   }
+  ++next_fetch;
+  return true;
 }
 
-std::span<std::byte> BlockStore::State::take(BlockId id, StoredBlock& block, Access access) {
-  if (fetched.empty() && next_fetch == order.size()) {
-    announce(std::span(&id, 1), access);  // Not announced: a pass of its own.
-    check_failed();
+// Somebody needs a buffer for a block out of the order: what was read ahead furthest is given up for it.
+bool BlockStore::State::try_free_a_slot() {
+  if (fetched.empty()) {
+    return false;
   }
-  SPILLWAY_CHECK(leased_slots + 1 < options.ring_slots, "too many leases of streamed blocks are out");
-  SPILLWAY_CHECK(!fetched.empty() && fetched.front().id == id, "a block is acquired out of the announced order");
-  SPILLWAY_CHECK(access == pass_access, "a block is acquired with another access than announced");
-  const Fetched& next = fetched.front();
-  transfers.wait(next.ready);
-  const std::span<std::byte> bytes = slots[next.slot].memory.first(block.bytes);
-  if (next.is_read) {
-    verify(id, block, bytes);
-  } else if (!block.written) {
-    std::memset(bytes.data(), 0, bytes.size());
-  }
-  block.slot = next.slot;
-  block.announced_in = 0;
-  ++leased_slots;
-  fetched.pop_front();
-  return bytes;
+  ring.give_back(fetched.back().slot);
+  fetched.pop_back();
+  --next_fetch;
+  return true;
 }
 
-void BlockStore::State::give_back(BlockId id, StoredBlock& block, bool dirty) {
-  Slot& slot = slots[block.slot];
-  --leased_slots;
-  if (dirty) {
-    try {
-      write_back(id, block, slot.memory.first(page_ceil(block.bytes)));
-    } catch (const std::exception&) {
-      failure = std::current_exception();  // The slot is not used again: it has the only copy of the contents.
-      throw;
-    }
-    slot.last = block.last_write;
-  }
-  free_slots.push_back(block.slot);
-  fetch();
+bool BlockStore::State::still_there(BlockId id, const StoredBlock& block) const noexcept {
+  return options.reuse_buffers && block.written && ring.offers(block.slot, id, block.generation);
 }
 
-// The block changes to its next generation once the write is under way; if that is refused, the disk still has the
-// former one with its checksum.
-void BlockStore::State::write_back(BlockId id, StoredBlock& block, std::span<std::byte> memory) {
-  std::memset(memory.data() + block.bytes, 0, memory.size() - block.bytes);
-  const std::uint64_t sum = checksum(id, block.generation + 1, memory.first(block.bytes));
-  block.last_write = transfers.write(block.offset, memory, block.last_write);
-  ++block.generation;
-  block.checksum = sum;
-  block.written = true;
+// The slot that has the block already, or the one that has been free for longest. Which it is depends on the order of
+// calls alone, and so do the bytes that are read.
+std::uint32_t BlockStore::State::take_slot(BlockId id, const StoredBlock& block, Access access) {
+  if (access != Access::kOverwrite && still_there(id, block)) {
+    ring.take(block.slot);
+    return block.slot;
+  }
+  return ring.take();
+}
+
+// Submits the read of a block into the slot that it has got, behind what still moves out of the slot and behind the
+// block's own write-back. Where the slot has the block already, it can be read at once, though a write-back of it may
+// be running, and changed when that has ended.
+BlockStore::State::Loading BlockStore::State::start_loading(BlockId id, StoredBlock& block, std::uint32_t index,
+                                                            Access access) {
+  StoreRing::Slot& slot = ring[index];
+  if (!block.written || access == Access::kOverwrite) {
+    ring.hold_nothing(index);
+    return {.ready = slot.last};
+  }
+  if (options.reuse_buffers && slot.holds && slot.block == id && slot.generation == block.generation) {
+    return {.is_read = true, .reused = !slot.filled, .ready = access == Access::kRead ? slot.filled : slot.last};
+  }
+  slot.last = transfers.read(block.offset, slot.memory.first(page_ceil(block.bytes)), slot.last, block.last_write);
+  ring.hold(index, id, block.generation, slot.last);
+  return {.is_read = true, .ready = slot.last};
 }
 
 }  // namespace spillway::offload

@@ -55,9 +55,9 @@ std::span<std::byte> StoreSpace::memory(std::uint64_t offset, std::uint64_t byte
   return slab_.bytes().subspan(ring_bytes_ + offset, bytes);
 }
 
-std::uint64_t StoreSpace::allocate_memory(std::uint64_t bytes, StoreTransfers& transfers) {
+std::uint64_t StoreSpace::allocate_memory(std::uint64_t bytes, const Wait& wait) {
   const std::uint64_t padded = page_ceil(bytes);
-  const std::uint64_t offset = allocate(memory_, padded, transfers, Tier::kHost);
+  const std::uint64_t offset = allocate(memory_, padded, wait, Tier::kHost);
   if (offset < untouched_from_) {
     const auto used = memory(offset, std::min(padded, untouched_from_ - offset));
     std::memset(used.data(), 0, used.size());
@@ -66,8 +66,8 @@ std::uint64_t StoreSpace::allocate_memory(std::uint64_t bytes, StoreTransfers& t
   return offset;
 }
 
-std::uint64_t StoreSpace::allocate_disk(std::uint64_t bytes, StoreTransfers& transfers) {
-  return swap_.offset + allocate(disk_, page_ceil(bytes), transfers, Tier::kDisk);
+std::uint64_t StoreSpace::allocate_disk(std::uint64_t bytes, const Wait& wait) {
+  return swap_.offset + allocate(disk_, page_ceil(bytes), wait, Tier::kDisk);
 }
 
 void StoreSpace::retire_memory(std::uint64_t offset, std::uint64_t bytes, const Ticket& until) {
@@ -78,7 +78,7 @@ void StoreSpace::retire_disk(std::uint64_t offset, std::uint64_t bytes, const Ti
   retire(disk_, offset - swap_.offset, page_ceil(bytes), until);
 }
 
-std::uint64_t StoreSpace::allocate(Pool& pool, std::uint64_t bytes, StoreTransfers& transfers, Tier tier) const {
+std::uint64_t StoreSpace::allocate(Pool& pool, std::uint64_t bytes, const Wait& wait, Tier tier) const {
   const auto free_ended = [&pool] {
     std::erase_if(pool.retired, [&pool](const Retired& range) {
       const bool ended = range.until.done();
@@ -91,7 +91,7 @@ std::uint64_t StoreSpace::allocate(Pool& pool, std::uint64_t bytes, StoreTransfe
   free_ended();
   auto offset = pool.extents.try_allocate(bytes);
   while (!offset && !pool.retired.empty()) {
-    transfers.wait(pool.retired.front().until);
+    wait(Ticket(pool.retired.front().until));  // A copy: others may use the store meanwhile.
     free_ended();
     offset = pool.extents.try_allocate(bytes);
   }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,14 +10,14 @@
 #include <spillway/offload/block_store.hpp>
 #include <spillway/offload/extent_map.hpp>
 #include <spillway/offload/pinned_block.hpp>
-#include <spillway/offload/store_transfers.hpp>
+#include <spillway/offload/storage_engine.hpp>
 #include <spillway/offload/tiers.hpp>
 
 namespace spillway::offload {
 
 /// The memory and swap space of one BlockStore: a slab (ring slots, then room for resident blocks) and a range of the
 /// swap file, with who uses which part. All of it is reserved and allocated at construction and given back at
-/// destruction, whichever step of the construction fails. One caller at a time.
+/// destruction, whichever step of the construction fails. Guarded by the store's mutex.
 class StoreSpace {
  public:
   /// @throws BudgetExceeded, OutOfSpace, ConfigError, Error.
@@ -29,11 +30,13 @@ class StoreSpace {
   [[nodiscard]] std::span<std::byte> slot(unsigned index) const noexcept;
   [[nodiscard]] std::span<std::byte> memory(std::uint64_t offset, std::uint64_t bytes) const noexcept;
 
+  /// Waits for a transfer; may let go of the store's mutex meanwhile.
+  using Wait = std::function<void(const Ticket&)>;
   /// Room for a resident block, zeroed; its offset for memory(). Waits for retired ranges where it must.
-  /// @throws BudgetExceeded; IoError if a transfer that was waited for failed.
-  [[nodiscard]] std::uint64_t allocate_memory(std::uint64_t bytes, StoreTransfers& transfers);
+  /// @throws BudgetExceeded; what `wait` throws.
+  [[nodiscard]] std::uint64_t allocate_memory(std::uint64_t bytes, const Wait& wait);
   /// Room in the swap file; its offset there. Otherwise as allocate_memory.
-  [[nodiscard]] std::uint64_t allocate_disk(std::uint64_t bytes, StoreTransfers& transfers);
+  [[nodiscard]] std::uint64_t allocate_disk(std::uint64_t bytes, const Wait& wait);
   /// Frees the range once `until` (may be empty) has ended.
   void retire_memory(std::uint64_t offset, std::uint64_t bytes, const Ticket& until);
   void retire_disk(std::uint64_t offset, std::uint64_t bytes, const Ticket& until);
@@ -48,7 +51,7 @@ class StoreSpace {
     ExtentMap extents;
     std::vector<Retired> retired;
   };
-  [[nodiscard]] std::uint64_t allocate(Pool& pool, std::uint64_t bytes, StoreTransfers& transfers, Tier tier) const;
+  [[nodiscard]] std::uint64_t allocate(Pool& pool, std::uint64_t bytes, const Wait& wait, Tier tier) const;
   static void retire(Pool& pool, std::uint64_t offset, std::uint64_t bytes, const Ticket& until);
 
   Tiers& tiers_;

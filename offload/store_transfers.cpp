@@ -45,16 +45,16 @@ Ticket StoreTransfers::read(std::uint64_t offset, std::span<std::byte> pages, co
   return ticket;
 }
 
-Ticket StoreTransfers::write(std::uint64_t offset, std::span<std::byte> pages, const Ticket& first) {
+Ticket StoreTransfers::write(BlockId block, std::uint64_t offset, std::span<std::byte> pages, const Ticket& first) {
   writes_.reserve(writes_.size() + 1);  // So that a write in flight is never forgotten for want of memory.
   Ticket ticket =
       submit({IoRequest::Operation::kWrite, tiers_.swap_file_id(), offset, pages, Lane::kWriteBack}, first, {});
-  writes_.push_back(ticket);
+  writes_.push_back({ticket, block});
   tiers_.stats().written_bytes += pages.size();
   return ticket;
 }
 
-void StoreTransfers::wait(const Ticket& ticket) {
+void StoreTransfers::wait(const Ticket& ticket) const {
   if (!ticket) {
     return;
   }
@@ -80,29 +80,13 @@ void StoreTransfers::settle(const Ticket& ticket) const noexcept {
   ticket.settle();
 }
 
-void StoreTransfers::check_writes() {
-  for (std::size_t i = 0; i < writes_.size();) {
-    if (!writes_[i].done()) {
-      ++i;
-      continue;
-    }
-    writes_[i].wait(tiers_.deadline());  // Throws if it failed, and stays: the next call throws again.
-    std::swap(writes_[i], writes_.back());
-    writes_.pop_back();
+std::vector<Ticket> StoreTransfers::writes() const {
+  std::vector<Ticket> tickets;
+  tickets.reserve(writes_.size());
+  for (const Write& write : writes_) {
+    tickets.push_back(write.ticket);
   }
-}
-
-void StoreTransfers::wait_for_writes() {
-  for (const Ticket& ticket : writes_) {
-    wait(ticket);
-  }
-  writes_.clear();
-}
-
-void StoreTransfers::settle_writes() const noexcept {
-  for (const Ticket& ticket : writes_) {
-    settle(ticket);
-  }
+  return tickets;
 }
 
 }  // namespace spillway::offload

@@ -34,6 +34,7 @@ std::unique_ptr<BlockStore> make_store(const std::shared_ptr<offload::Tiers>& ti
   options.slot_bytes = placed.ring_bytes / ring_slots;
   options.resident_bytes = placed.resident_bytes;
   options.disk_bytes = placed.disk_bytes;
+  options.reuse_buffers = false;  // The forecast counts every block of every step.
   return std::make_unique<BlockStore>(tiers, std::move(options));
 }
 

@@ -30,6 +30,7 @@ offload::BlockStoreOptions store_options(const BankOptions& options, const BankP
   store.slot_bytes = placement.ring_bytes == 0 ? 0 : placement.segment_bytes;
   store.resident_bytes = placement.resident_bytes;
   store.disk_bytes = placement.disk_bytes;
+  store.reuse_buffers = false;  // The forecast counts every cold segment of every scan.
   return store;
 }
 

@@ -140,9 +140,12 @@ TEST(BlockStoreDamage, RefusesBlocksThatChangedPlaces) {
 
 TEST(BlockStoreDamage, LeavesADamagedBlockOnDiskWhenItShouldMoveToTheHost) {
   MemoryTiers memory(Ending::kAtOnce);
-  BlockStore store(
-      memory.tiers,
-      {.name = "bank", .ring_slots = 2, .slot_bytes = kBlock, .resident_bytes = kBlock, .disk_bytes = kBlock});
+  BlockStore store(memory.tiers, {.name = "bank",
+                                  .ring_slots = 2,
+                                  .slot_bytes = kBlock,
+                                  .resident_bytes = kBlock,
+                                  .disk_bytes = kBlock,
+                                  .reuse_buffers = false});
   const BlockId id = store.add(kBlock, Tier::kDisk, "a");
   store.acquire(id, Access::kOverwrite).release();
   memory.engine->disk(0, 1)[0] ^= std::byte{0x80};

@@ -38,9 +38,12 @@ void one_pass(BlockStore& store, const std::vector<BlockId>& ids, std::uint8_t e
 // A client's life: passes, a block that moves to disk, one that moves to the host, one that goes. All that it writes
 // is waited for in the end, so that no failure can go unnoticed.
 void live(std::shared_ptr<Tiers> tiers) {
-  BlockStore store(
-      std::move(tiers),
-      {.name = "state", .ring_slots = 3, .slot_bytes = kBlock, .resident_bytes = 2 * kBlock, .disk_bytes = 7 * kBlock});
+  BlockStore store(std::move(tiers), {.name = "state",
+                                      .ring_slots = 3,
+                                      .slot_bytes = kBlock,
+                                      .resident_bytes = 2 * kBlock,
+                                      .disk_bytes = 7 * kBlock,
+                                      .reuse_buffers = false});
   std::vector<BlockId> ids;
   for (int i = 0; i < 7; ++i) {
     ids.push_back(store.add(kBlock - 5, i == 2 ? Tier::kHost : Tier::kDisk, "block " + std::to_string(i)));

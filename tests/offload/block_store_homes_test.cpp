@@ -35,7 +35,8 @@ BlockStoreOptions options(std::uint64_t resident_blocks, std::uint64_t disk_bloc
           .ring_slots = 2,
           .slot_bytes = kBlock,
           .resident_bytes = resident_blocks * kBlock,
-          .disk_bytes = disk_blocks * kBlock};
+          .disk_bytes = disk_blocks * kBlock,
+          .reuse_buffers = false};
 }
 
 TEST(BlockStoreHomes, MovesABlockToDiskInTheBackgroundAndBack) {

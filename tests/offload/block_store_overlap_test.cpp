@@ -98,7 +98,9 @@ TEST(BlockStoreOverlap, OrdersTheNextPassBehindTheWriteBacksOfTheLast) {
 
 TEST(BlockStoreOverlap, UsesTheLanesThatItWasGivenAndThatOfWriteBacks) {
   MemoryTiers memory(Ending::kOnDemand);
-  BlockStore store(memory.tiers, {.name = "bank", .lane = Lane::kBank, .slot_bytes = kBlock, .disk_bytes = kBlock});
+  BlockStore store(
+      memory.tiers,
+      {.name = "bank", .lane = Lane::kBank, .slot_bytes = kBlock, .disk_bytes = kBlock, .reuse_buffers = false});
   const BlockId id = store.add(kBlock, Tier::kDisk, "segment");
   store.acquire(id, Access::kOverwrite).release();
   store.begin(std::span(&id, 1), Access::kRead);

@@ -27,7 +27,8 @@ struct MemoryTiers {
   std::shared_ptr<offload::Tiers> tiers;
 };
 
-/// A store with `count` blocks of `block_bytes` on disk, and a ring of `ring_slots`.
+/// A store with `count` blocks of `block_bytes` on disk, and a ring of `ring_slots`. Reads every block of every pass,
+/// so that what reaches the disk is what comes back.
 struct StreamedStore {
   StreamedStore(std::shared_ptr<offload::Tiers> tiers, std::size_t count, std::uint64_t block_bytes,
                 unsigned ring_slots = 4, bool verify_checksums = true)
@@ -35,6 +36,7 @@ struct StreamedStore {
                                  .ring_slots = ring_slots,
                                  .slot_bytes = block_bytes,
                                  .disk_bytes = count * offload::page_ceil(block_bytes),
+                                 .reuse_buffers = false,
                                  .verify_checksums = verify_checksums}) {
     for (std::size_t i = 0; i < count; ++i) {
       ids.push_back(store.add(block_bytes, offload::Tier::kDisk, "block " + std::to_string(i)));
