@@ -15,6 +15,7 @@
 
 #include <spillway/offload/copy_stream.hpp>
 #include <spillway/offload/error.hpp>
+#include <spillway/offload/simulated_device.hpp>
 
 namespace spillway::offload::copy_stream_conformance_test {
 namespace {
@@ -191,6 +192,9 @@ INSTANTIATE_TEST_SUITE_P(HostStream, CopyStreamConformance,
                          testing::Values(StreamKind{[] { return make_host_stream(); }},
                                          StreamKind{[] { return make_host_stream(1); }},
                                          StreamKind{[] { return make_host_stream(77); }}));
+INSTANTIATE_TEST_SUITE_P(SimulatedDevice, CopyStreamConformance,
+                         testing::Values(StreamKind{[] { return SimulatedDevice(1).make_stream(); }},
+                                         StreamKind{[] { return SimulatedDevice(1, 5).make_stream(); }}));
 INSTANTIATE_TEST_SUITE_P(CudaStream, CopyStreamConformance,
                          testing::Values(StreamKind{make_cuda_stream, cuda_available(), "no CUDA device"}));
 
