@@ -15,6 +15,7 @@
 #include <spillway/offload/aligned_block.hpp>
 #include <spillway/offload/block_store.hpp>
 #include <spillway/offload/checksum.hpp>
+#include <spillway/offload/request_state.hpp>
 #include <spillway/offload/thread_engine.hpp>
 
 namespace {
@@ -109,6 +110,63 @@ void streamed_block_overhead(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(kCount));
 }
 BENCHMARK(streamed_block_overhead)->UseRealTime();
+
+/// Ends every transfer at once and moves nothing: what is left is the store.
+class NoEngine final : public StorageEngine {
+ public:
+  FileId register_file(int /*fd*/, std::string /*label*/) override { return {}; }
+  void register_memory(std::span<std::byte> /*memory*/) override {}
+  void unregister_memory(std::span<std::byte> /*memory*/) noexcept override {}
+  Ticket submit(const IoRequest& request, std::span<const Ticket> /*after*/) override {
+    auto state = std::make_shared<RequestState>(spillway::IoFailure{.operation = "transfer",
+                                                                    .path = "nowhere",
+                                                                    .offset = request.offset,
+                                                                    .bytes = request.buffer.size(),
+                                                                    .error_number = 0,
+                                                                    .advice = {}});
+    state->finish(nullptr);
+    return Ticket(std::move(state));
+  }
+  void expedite(const Ticket& /*ticket*/) override {}
+  void drain(std::chrono::milliseconds /*deadline*/) override {}
+  [[nodiscard]] EngineInfo info() const override { return {.name = "none", .note = {}}; }
+};
+
+constexpr std::uint64_t kRequests = 200'000;
+
+// Seconds for kRequests blocks that are read, changed and written back, in passes over all blocks.
+double seconds_for_requests(Streamed& streamed) {
+  const auto start = std::chrono::steady_clock::now();
+  for (std::uint64_t done = 0; done < kRequests; done += streamed.ids.size()) {
+    streamed.pass(Access::kReadWrite, [](std::span<std::byte> bytes) { benchmark::DoNotOptimize(bytes.data()); });
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::unique_ptr<Streamed> streamed_nowhere(std::uint64_t count) {
+  auto streamed = std::make_unique<Streamed>(
+      std::make_shared<Tiers>(TiersOptions{.log = ignore}, std::make_unique<NoEngine>()), count, kPageBytes, false);
+  static_cast<void>(seconds_for_requests(*streamed));  // Every block is written once, and all is in place.
+  return streamed;
+}
+
+// The cost of a request must not grow with the number of blocks: `growth` is the median over the iterations of its time
+// with this many blocks through its time with 100, measured by turns.
+void request_growth(benchmark::State& state) {
+  const auto few = streamed_nowhere(100);
+  const auto many = streamed_nowhere(static_cast<std::uint64_t>(state.range(0)));
+  std::vector<double> ratios;
+  for (auto _ : state) {
+    const double reference = seconds_for_requests(*few);
+    const double seconds = seconds_for_requests(*many);
+    ratios.push_back(seconds / reference);
+    state.SetIterationTime(seconds);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  state.counters["growth"] = ratios[ratios.size() / 2];
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(kRequests));
+}
+BENCHMARK(request_growth)->RangeMultiplier(10)->Range(100, 100'000)->UseManualTime()->Iterations(11);
 
 // 16 blocks of 4 MiB through a ring of 4. `rounds`: how often the client goes over a block's bytes meanwhile.
 void pass(benchmark::State& state, Access access, bool verify, int rounds) {
