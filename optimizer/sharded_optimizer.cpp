@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <typeinfo>
+#include <unordered_set>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -9,17 +10,19 @@
 #include <torch/serialize/archive.h>
 
 #include <spillway/offload/error.hpp>
+#include <spillway/optimizer/grad_clip.hpp>
 #include <spillway/optimizer/state_fields.hpp>
 
 namespace spillway::optimizer {
 namespace {
 
-const StateFields& fields_of(const torch::optim::Optimizer& optimizer) {
-  const StateFields* fields = find_state_fields(optimizer);
+const StateFields& fields_of(const torch::optim::Optimizer& optimizer, const StateFields* own) {
+  const StateFields* fields = own != nullptr ? own : find_state_fields(optimizer);
   if (fields == nullptr) {
     throw ConfigError("wrap: the state of " + c10::demangle(typeid(optimizer).name()) +
                       " is not known to Spillway; it moves that of " + known_optimizers() +
-                      ". Take one of these, or StateDevice::kNone to leave the state in place");
+                      ". Take one of these, describe an optimizer of your own in state_fields, or leave the state in "
+                      "place with StateDevice::kNone");
   }
   return *fields;
 }
@@ -30,7 +33,7 @@ std::unique_ptr<torch::optim::Optimizer> checked(std::unique_ptr<torch::optim::O
     throw ConfigError("wrap: the optimizer is null");
   }
   if (config.state != StateDevice::kNone) {
-    fields_of(*optimizer);
+    fields_of(*optimizer, config.state_fields.get());
     if (config.buffer_count < 2) {
       throw ConfigError("buffer_count is " + std::to_string(config.buffer_count) +
                         "; reading ahead takes at least 2 staging buffers");
@@ -65,7 +68,8 @@ std::shared_ptr<offload::Tiers> tiers_of(const OptimizerConfig& config) {
 Optimizer::Optimizer(std::unique_ptr<torch::optim::Optimizer> wrapped, OptimizerConfig config)
     : torch::optim::Optimizer(std::vector<torch::optim::OptimizerParamGroup>{}, nullptr),
       wrapped_(checked(std::move(wrapped), config)),
-      tiers_(tiers_of(config)) {
+      tiers_(tiers_of(config)),
+      own_fields_(config.state_fields) {
   defaults_ = wrapped_->defaults().clone();
   param_groups_ = std::vector<torch::optim::OptimizerParamGroup>(wrapped_->param_groups());
   if (config.state != StateDevice::kNone) {
@@ -74,7 +78,7 @@ Optimizer::Optimizer(std::unique_ptr<torch::optim::Optimizer> wrapped, Optimizer
     options.host_bytes = config.host_bytes;
     options.sub_group_numel = config.sub_group_numel;
     options.ring_slots = config.buffer_count;
-    state_ = std::make_unique<StreamedState>(*wrapped_, fields_of(*wrapped_), tiers_, options);
+    state_ = std::make_unique<StreamedState>(*wrapped_, fields_of(*wrapped_, own_fields_.get()), tiers_, options);
     state_->follow(param_groups_);
   }
 }
@@ -167,6 +171,25 @@ void Optimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) 
     throw;
   }
 }
+
+std::vector<at::Tensor> Optimizer::all_parameters() const {
+  std::vector<at::Tensor> parameters;
+  std::unordered_set<const c10::TensorImpl*> seen;  // A tied parameter has one gradient.
+  for (const auto& group : param_groups_) {
+    for (const at::Tensor& parameter : group.params()) {
+      if (seen.insert(parameter.unsafeGetTensorImpl()).second) {
+        parameters.push_back(parameter);
+      }
+    }
+  }
+  return parameters;
+}
+
+double Optimizer::clip_grad_norm_(double max_norm) const {
+  return optimizer::clip_grad_norm_(all_parameters(), max_norm);
+}
+
+void Optimizer::clip_grad_value_(double limit) const { optimizer::clip_grad_value_(all_parameters(), limit); }
 
 void Optimizer::prefetch() {
   if (state_ != nullptr && poison_.empty()) {

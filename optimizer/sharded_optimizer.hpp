@@ -4,10 +4,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <torch/optim/optimizer.h>
 
 #include <spillway/offload/tiers.hpp>
+#include <spillway/optimizer/state_fields.hpp>
 #include <spillway/optimizer/streamed_state.hpp>
 
 namespace spillway::optimizer {
@@ -27,7 +29,9 @@ struct OptimizerConfig {
   /// Host memory for the state, staging buffers included. Unlimited means what the tiers' budget has left; kNvme where
   /// that is unlimited too keeps nothing but the staging buffers in host memory.
   std::uint64_t host_bytes = offload::kUnlimitedBytes;
-  std::string nvme_path;                  ///< Folder of the swap file; takes the place of tiers_options.nvme_path.
+  std::string nvme_path;  ///< Folder of the swap file; takes the place of tiers_options.nvme_path.
+  /// What a step's state consists of, for an optimizer that LibTorch does not have. Null: one of LibTorch's.
+  std::shared_ptr<const StateFields> state_fields;
   offload::TiersOptions tiers_options;    ///< What the tiers are made from where `tiers` is null.
   std::shared_ptr<offload::Tiers> tiers;  ///< Memory and disk shared with other clients, such as a bank.
 };
@@ -58,6 +62,10 @@ class Optimizer final : public torch::optim::Optimizer {
   /// @throws what LibTorch throws for it; BudgetExceeded or OutOfSpace: the group is not added then.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
+  /// Clips the gradients of all groups' parameters together. @see optimizer::clip_grad_norm_, clip_grad_value_.
+  double clip_grad_norm_(double max_norm) const;
+  void clip_grad_value_(double limit) const;
+
   /// Starts to read the state of the first sub-groups of the next step and returns at once. step() does so itself where
   /// nobody did.
   void prefetch();
@@ -81,21 +89,24 @@ class Optimizer final : public torch::optim::Optimizer {
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
+  [[nodiscard]] std::vector<at::Tensor> all_parameters() const;
   void follow_groups();
   void give_wrapped_all_parameters() const;
   void refuse_if_poisoned() const;
   void poison_on_failure(const std::function<void()>& work);
 
   std::unique_ptr<torch::optim::Optimizer> wrapped_;
-  std::shared_ptr<offload::Tiers> tiers_;  // Shared: the bank streams over the same disk and budget.
-  std::unique_ptr<StreamedState> state_;   // Null with StateDevice::kNone.
-  std::string poison_;                     // Why the optimizer is unusable; empty while it is not.
+  std::shared_ptr<offload::Tiers> tiers_;          // Shared: the bank streams over the same disk and budget.
+  std::shared_ptr<const StateFields> own_fields_;  // Shared with whoever wraps several optimizers of that kind.
+  std::unique_ptr<StreamedState> state_;           // Null with StateDevice::kNone.
+  std::string poison_;                             // Why the optimizer is unusable; empty while it is not.
 };
 
 /// Wraps an optimizer that was already constructed, and possibly stepped: its state is taken over.
-/// @throws ConfigError for a null optimizer, one of a kind whose state is not known (LBFGS, a subclass), a buffer_count
-/// below 2, kNvme without a path; IoError for a path that is missing or not writable; BudgetExceeded, with a table,
-/// where the host budget holds not even the staging buffers; OutOfSpace where the disk does not hold the rest.
+/// @throws ConfigError for a null optimizer, one of a kind whose state is not known (LBFGS; a subclass without
+/// state_fields), a buffer_count below 2, kNvme without a path; IoError for a path that is missing or not writable;
+/// BudgetExceeded, with a table, where the host budget holds not even the staging buffers; OutOfSpace where the disk
+/// does not hold the rest.
 [[nodiscard]] std::unique_ptr<Optimizer> wrap(std::unique_ptr<torch::optim::Optimizer> optimizer,
                                               OptimizerConfig config = {});
 
@@ -105,6 +116,7 @@ namespace spillway {
 using optimizer::Optimizer;
 using optimizer::OptimizerConfig;
 using optimizer::StateDevice;
+using optimizer::StateFields;
 using optimizer::StatePlacement;
 using optimizer::StepBytes;
 using optimizer::wrap;

@@ -3,8 +3,11 @@
 #include <array>
 #include <typeinfo>
 
+#include <ATen/ops/full_like.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
 #include <spillway/offload/check.hpp>
@@ -72,6 +75,66 @@ class SgdFields final : public StateFields {
   }
 };
 
+class RmspropFields final : public StateFields {
+ public:
+  std::string_view optimizer() const noexcept override { return "RMSprop"; }
+
+  std::span<const std::string_view> names() const noexcept override {
+    static constexpr std::array<std::string_view, 3> kNames{"square_avg", "momentum_buffer", "grad_avg"};
+    return kNames;
+  }
+
+  FieldMask needed(const torch::optim::OptimizerOptions& options) const override {
+    const auto& own = static_cast<const torch::optim::RMSpropOptions&>(options);
+    return 0b001U | (own.momentum() > 0 ? 0b010U : 0U) | (own.centered() ? 0b100U : 0U);
+  }
+
+  std::unique_ptr<torch::optim::OptimizerParamState> make_zero_state() const override {
+    return std::make_unique<torch::optim::RMSpropParamState>();
+  }
+
+  at::Tensor& tensor(torch::optim::OptimizerParamState& state, std::size_t field) const override {
+    auto& own = static_cast<torch::optim::RMSpropParamState&>(state);
+    switch (field) {
+      case 0:
+        return own.square_avg();
+      case 1:
+        return own.momentum_buffer();
+      default:
+        SPILLWAY_CHECK(field == 2, "RMSprop has three state tensors");
+        return own.grad_avg();
+    }
+  }
+};
+
+// The sum starts at a value that the user chooses, and in the constructor.
+class AdagradFields final : public StateFields {
+ public:
+  std::string_view optimizer() const noexcept override { return "Adagrad"; }
+
+  std::span<const std::string_view> names() const noexcept override {
+    static constexpr std::array<std::string_view, 1> kNames{"sum"};
+    return kNames;
+  }
+
+  FieldMask needed(const torch::optim::OptimizerOptions& /*options*/) const override { return 0b1U; }
+
+  std::unique_ptr<torch::optim::OptimizerParamState> make_zero_state() const override { return nullptr; }
+
+  std::unique_ptr<torch::optim::OptimizerParamState> make_constructed_state(
+      const at::Tensor& parameter, const torch::optim::OptimizerOptions& options) const override {
+    auto state = std::make_unique<torch::optim::AdagradParamState>();
+    const double value = static_cast<const torch::optim::AdagradOptions&>(options).initial_accumulator_value();
+    state->sum(at::full_like(parameter.detach(), value, {}, at::MemoryFormat::Preserve));
+    return state;
+  }
+
+  at::Tensor& tensor(torch::optim::OptimizerParamState& state, std::size_t field) const override {
+    SPILLWAY_CHECK(field == 0, "Adagrad has one state tensor");
+    return static_cast<torch::optim::AdagradParamState&>(state).sum();
+  }
+};
+
 struct Entry {
   const std::type_info& type;
   const StateFields& fields;
@@ -81,13 +144,21 @@ std::span<const Entry> entries() noexcept {
   static const AdamFields<torch::optim::AdamOptions, torch::optim::AdamParamState> kAdam("Adam");
   static const AdamFields<torch::optim::AdamWOptions, torch::optim::AdamWParamState> kAdamW("AdamW");
   static const SgdFields kSgd;
-  static const std::array<Entry, 3> kEntries{Entry{typeid(torch::optim::Adam), kAdam},
-                                             Entry{typeid(torch::optim::AdamW), kAdamW},
-                                             Entry{typeid(torch::optim::SGD), kSgd}};
+  static const RmspropFields kRmsprop;
+  static const AdagradFields kAdagrad;
+  static const std::array<Entry, 5> kEntries{
+      Entry{typeid(torch::optim::Adam), kAdam}, Entry{typeid(torch::optim::AdamW), kAdamW},
+      Entry{typeid(torch::optim::SGD), kSgd}, Entry{typeid(torch::optim::RMSprop), kRmsprop},
+      Entry{typeid(torch::optim::Adagrad), kAdagrad}};
   return kEntries;
 }
 
 }  // namespace
+
+std::unique_ptr<torch::optim::OptimizerParamState> StateFields::make_constructed_state(
+    const at::Tensor& /*parameter*/, const torch::optim::OptimizerOptions& /*options*/) const {
+  return nullptr;
+}
 
 const StateFields* find_state_fields(const torch::optim::Optimizer& optimizer) noexcept {
   for (const Entry& entry : entries()) {

@@ -15,7 +15,8 @@ namespace spillway::optimizer {
 using FieldMask = std::uint32_t;
 
 /// What one kind of optimizer keeps for each parameter: the tensors that can be moved away between steps. What else a
-/// state object holds (a step count) stays in it. Stateless and thread-safe.
+/// state object holds (a step count) stays in it. Stateless and thread-safe. Whoever wraps an optimizer of their own
+/// derives from this and hands it over in OptimizerConfig::state_fields.
 class StateFields {
  public:
   StateFields() = default;
@@ -32,6 +33,13 @@ class StateFields {
   /// A state before the first update whose tensors, undefined here, are zeros; null where the first step makes the
   /// tensors from the gradient.
   [[nodiscard]] virtual std::unique_ptr<torch::optim::OptimizerParamState> make_zero_state() const = 0;
+  /// State that the optimizer's constructor makes for each parameter, before any step; null where a step makes it.
+  /// Asked for parameters that come later, in a group of their own.
+  [[nodiscard]] virtual std::unique_ptr<torch::optim::OptimizerParamState> make_constructed_state(
+      const at::Tensor& parameter, const torch::optim::OptimizerOptions& options) const;
+  /// True for an optimizer that counts calls of its own step() or looks at several parameters at once: all of them are
+  /// then updated together, with all of their state in memory.
+  [[nodiscard]] virtual bool whole_model() const noexcept { return false; }
   /// The place of tensor `field` in a state object of this kind.
   [[nodiscard]] virtual at::Tensor& tensor(torch::optim::OptimizerParamState& state, std::size_t field) const = 0;
 };
@@ -40,7 +48,7 @@ class StateFields {
 /// taken for its base. The result lives for ever.
 [[nodiscard]] const StateFields* find_state_fields(const torch::optim::Optimizer& optimizer) noexcept;
 
-/// "Adam, AdamW, SGD": for messages.
+/// "Adam, AdamW, …": for messages.
 [[nodiscard]] std::string known_optimizers();
 
 }  // namespace spillway::optimizer

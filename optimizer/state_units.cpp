@@ -95,6 +95,9 @@ StateUnits::NewParameters StateUnits::find_new(const ParamGroups& groups, const 
 }
 
 SubGroupLimits StateUnits::limits() const {
+  if (fields_.whole_model()) {
+    return {};
+  }
   if (options_.sub_group_numel != 0) {
     return {.numel = options_.sub_group_numel};
   }

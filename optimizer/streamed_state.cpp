@@ -37,7 +37,24 @@ StreamedState::StreamedState(torch::optim::Optimizer& optimizer, const StateFiel
 void StreamedState::follow(const ParamGroups& groups) {
   const std::size_t first_new = units_.all().size();
   units_.follow(groups, optimizer_.state());
+  construct_states(first_new, groups);
   take_over(first_new);
+}
+
+void StreamedState::construct_states(std::size_t first_unit, const ParamGroups& groups) {
+  for (std::size_t u = first_unit; u < units_.all().size(); ++u) {
+    const SubGroup& group = units_.all()[u].group;
+    for (const Member& member : group.members) {
+      const at::Tensor& parameter = group.slots[member.slot].parameter;
+      void* const key = parameter.unsafeGetTensorImpl();
+      if (optimizer_.state().count(key) != 0) {
+        continue;
+      }
+      if (auto state = fields_.make_constructed_state(parameter, groups[member.group].options())) {
+        optimizer_.state()[key] = std::move(state);
+      }
+    }
+  }
 }
 
 StreamedState::Indices StreamedState::with_gradient() const {

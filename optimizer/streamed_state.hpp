@@ -62,6 +62,7 @@ class StreamedState {
  private:
   using Indices = std::vector<std::size_t>;  // Of units, in the order of a pass.
 
+  void construct_states(std::size_t first_unit, const ParamGroups& groups);
   void take_over(std::size_t first_unit);
   [[nodiscard]] Indices with_gradient() const;
   [[nodiscard]] Indices with_state(std::size_t first_unit) const;

@@ -21,12 +21,28 @@ constexpr std::int64_t kRegions = 2;  // A side; features are averages over 2 x 
 
 std::int64_t signed_of(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 
+}  // namespace
+
 /// Turns images into features.
 class Encoder : public torch::nn::Module {
  public:
   virtual at::Tensor forward(const at::Tensor& images) = 0;
   [[nodiscard]] virtual std::int64_t feature_dim() const = 0;
 };
+
+class ProjectionHead final : public torch::nn::Module {
+ public:
+  ProjectionHead(std::int64_t feature_dim, std::int64_t hidden_dim, std::int64_t projection_dim)
+      : fc1_(register_module("fc1", std::make_shared<torch::nn::LinearImpl>(feature_dim, hidden_dim))),
+        fc2_(register_module("fc2", std::make_shared<torch::nn::LinearImpl>(hidden_dim, projection_dim))) {}
+
+  at::Tensor forward(const at::Tensor& features) { return fc2_->forward(at::relu(fc1_->forward(features))); }
+
+ private:
+  std::shared_ptr<torch::nn::LinearImpl> fc1_, fc2_;
+};
+
+namespace {
 
 class SmallCnn final : public Encoder {
  public:
@@ -98,18 +114,6 @@ std::shared_ptr<Encoder> make_encoder(const EncoderConfig& config, ImageGeometry
   }
   return std::make_shared<SmallCnn>(config.channels, groups);
 }
-
-class ProjectionHead final : public torch::nn::Module {
- public:
-  ProjectionHead(std::int64_t feature_dim, std::int64_t hidden_dim, std::int64_t projection_dim)
-      : fc1_(register_module("fc1", std::make_shared<torch::nn::LinearImpl>(feature_dim, hidden_dim))),
-        fc2_(register_module("fc2", std::make_shared<torch::nn::LinearImpl>(hidden_dim, projection_dim))) {}
-
-  at::Tensor forward(const at::Tensor& features) { return fc2_->forward(at::relu(fc1_->forward(features))); }
-
- private:
-  std::shared_ptr<torch::nn::LinearImpl> fc1_, fc2_;
-};
 
 template <typename Dict>
 std::vector<NamedTensor> listed(const Dict& dict) {

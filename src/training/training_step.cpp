@@ -7,8 +7,6 @@
 #include <string>
 #include <utility>
 
-#include <torch/nn/utils/clip_grad.h>
-
 #include <spillway/app/data/batches.hpp>
 #include <spillway/distributed/gradient_mean.hpp>
 #include <spillway/offload/error.hpp>
@@ -83,7 +81,7 @@ double TrainingStep::accumulate(const EpochOrder& order, const StepPlace& place,
 double TrainingStep::clip() {
   const double limit =
       config_.gradient_clipping > 0.0 ? config_.gradient_clipping : std::numeric_limits<double>::infinity();
-  return torch::nn::utils::clip_grad_norm_(parameters_, limit);
+  return optimizer_.clip_grad_norm_(limit);
 }
 
 }  // namespace spillway::app

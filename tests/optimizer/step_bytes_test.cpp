@@ -36,7 +36,8 @@ TEST_F(BytesOfAStep, AreThosePredicted) {
       weights_ = odd_parameters();
       const Home home{"", StateDevice::kNvme, offload::EngineChoice::kThreads, percent};
       optimizer_ = wrap(recipe.make(weights_), config_for(home, recipe, weights_, folder_.path(), 200));
-      EXPECT_EQ(optimizer_->next_step_bytes().read, 0U) << "a first step finds nothing to read";
+      const bool made_by_constructor = recipe.name == "Adagrad";
+      EXPECT_EQ(optimizer_->next_step_bytes().read, made_by_constructor ? optimizer_->placement().disk_bytes : 0U);
       for (int step = 0; step < 4; ++step) {
         const StepBytes predicted = optimizer_->next_step_bytes();
         EXPECT_EQ(predicted.written, optimizer_->placement().disk_bytes);

@@ -6,8 +6,10 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/randn.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
 #include <spillway/offload/error.hpp>
@@ -71,6 +73,28 @@ void add_sgd_combinations(std::vector<Recipe>& recipes) {
   }
 }
 
+void add_rmsprop_combinations(std::vector<Recipe>& recipes) {
+  for (unsigned bits = 0; bits < 8; ++bits) {
+    torch::optim::RMSpropOptions first(1e-2);
+    first.weight_decay((bits & 1U) != 0 ? 0.05 : 0.0).momentum((bits & 2U) != 0 ? 0.9 : 0.0).centered((bits & 4U) != 0);
+    torch::optim::RMSpropOptions second(3e-3);
+    second.alpha(0.9).eps(1e-5).momentum((bits & 4U) != 0 ? 0.5 : 0.0);
+    recipes.push_back(recipe<torch::optim::RMSprop>("RMSprop " + std::to_string(bits), first, second));
+  }
+}
+
+// The value that the sums start from is one of the optimizer's, not of its groups.
+void add_adagrad_combinations(std::vector<Recipe>& recipes) {
+  for (unsigned bits = 0; bits < 8; ++bits) {
+    torch::optim::AdagradOptions first(1e-2);
+    first.weight_decay((bits & 1U) != 0 ? 0.05 : 0.0).lr_decay((bits & 2U) != 0 ? 0.1 : 0.0);
+    first.initial_accumulator_value((bits & 4U) != 0 ? 0.5 : 0.0);
+    torch::optim::AdagradOptions second(3e-3);
+    second.eps(1e-5);
+    recipes.push_back(recipe<torch::optim::Adagrad>("Adagrad " + std::to_string(bits), first, second));
+  }
+}
+
 }  // namespace
 
 TensorGroups odd_parameters() {
@@ -123,6 +147,8 @@ std::vector<Recipe> all_option_combinations() {
   add_adam_combinations<torch::optim::Adam, torch::optim::AdamOptions>("Adam", recipes);
   add_adam_combinations<torch::optim::AdamW, torch::optim::AdamWOptions>("AdamW", recipes);
   add_sgd_combinations(recipes);
+  add_rmsprop_combinations(recipes);
+  add_adagrad_combinations(recipes);
   return recipes;
 }
 
@@ -141,7 +167,11 @@ std::vector<Recipe> one_of_each_kind() {
                                      torch::optim::AdamOptions(3e-3).betas(std::make_tuple(0.5, 0.97))),
           recipe<torch::optim::AdamW>("AdamW", torch::optim::AdamWOptions(1e-2).amsgrad(true),
                                       torch::optim::AdamWOptions(3e-3)),
-          sgd_with_momentum()};
+          sgd_with_momentum(),
+          recipe<torch::optim::RMSprop>("RMSprop", torch::optim::RMSpropOptions(1e-2).momentum(0.9),
+                                        torch::optim::RMSpropOptions(3e-3).centered(true)),
+          recipe<torch::optim::Adagrad>("Adagrad", torch::optim::AdagradOptions(1e-2),
+                                        torch::optim::AdagradOptions(3e-3).lr_decay(0.1))};
 }
 
 std::vector<Home> all_homes() {

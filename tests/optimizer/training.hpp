@@ -47,9 +47,9 @@ struct Recipe {
   MakeOptimizer make;
 };
 
-/// Adam, AdamW and SGD with every combination of their options; the second group has others than the first.
+/// Every kind that LibTorch has (but LBFGS) with every combination of its options; the second group has others than the first.
 std::vector<Recipe> all_option_combinations();
-/// One of each kind with state: AdamW with amsgrad and weight decay, Adam, SGD with Nesterov momentum.
+/// One of each kind, with state.
 std::vector<Recipe> one_of_each_kind();
 Recipe adamw();
 Recipe sgd_with_momentum();
