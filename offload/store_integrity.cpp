@@ -50,8 +50,8 @@ void BlockStore::State::verify(Lock& lock, BlockId id, std::span<const std::byte
                      std::to_string(generation) + sums +
                      "; whoever had the last lease of it writes through a pointer that outlived the lease");
   }
-  throw Corruption(subject + "came back damaged from " + tiers->swap_folders(blocks[id.value].offset, bytes.size()) + ": generation " +
-                   std::to_string(generation) + ", " + format_bytes(bytes.size()) + " at offset " +
+  throw Corruption(subject + "came back damaged from " + tiers->swap_folders(blocks[id.value].offset, bytes.size()) +
+                   ": generation " + std::to_string(generation) + ", " + format_bytes(bytes.size()) + " at offset " +
                    std::to_string(blocks[id.value].offset) + " of the swap space" + sums +
                    "; nothing of it was used. Check the drive and the memory, and resume from a checkpoint");
 }

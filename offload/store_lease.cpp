@@ -17,9 +17,9 @@ BlockStore::State::Held BlockStore::State::acquire(BlockId id, Access access) {
   const Loading loading = claim(lock, id, access);
   load(lock, id, access, loading);
   const StoredBlock& block = at(id);
-  return {block.home == Tier::kHost ? space.memory(block.offset, block.bytes)
-                                    : ring[block.slot].memory.first(block.bytes),
-          !block.written};
+  return {
+      block.home == Tier::kHost ? space.memory(block.offset, block.bytes) : ring[block.slot].memory.first(block.bytes),
+      !block.written};
 }
 
 void BlockStore::State::check_order(BlockId id, const StoredBlock& block, Access access) const {
@@ -38,7 +38,8 @@ BlockStore::State::Loading BlockStore::State::claim(Lock& lock, BlockId id, Acce
     throw Cancelled(options.name + " is closed: no block of it is handed out any more");
   }
   Waiter self{id, access, {}, false, {}};
-  const bool wanted = std::any_of(waiting.begin(), waiting.end(), [id](const Waiter* other) { return other->id == id; });
+  const bool wanted =
+      std::any_of(waiting.begin(), waiting.end(), [id](const Waiter* other) { return other->id == id; });
   if (!wanted && try_grant(id, access, self.loading)) {
     return self.loading;
   }
@@ -231,7 +232,8 @@ void BlockStore::State::distribute() {
   try {
     for (auto next = waiting.begin(); next != waiting.end();) {
       Waiter& waiter = **next;
-      const bool behind = std::any_of(waiting.begin(), next, [&](const Waiter* older) { return older->id == waiter.id; });
+      const bool behind =
+          std::any_of(waiting.begin(), next, [&](const Waiter* older) { return older->id == waiter.id; });
       if (behind || !try_grant(waiter.id, waiter.access, waiter.loading)) {
         ++next;
         continue;

@@ -16,8 +16,8 @@
 #include <spillway/offload/stats.hpp>
 #include <spillway/offload/storage_engine.hpp>
 #include <spillway/offload/swap_file.hpp>
-#include <spillway/offload/trace.hpp>
 #include <spillway/offload/swap_stripes.hpp>
+#include <spillway/offload/trace.hpp>
 #include <spillway/offload/tuning_cache.hpp>
 
 namespace spillway::offload {

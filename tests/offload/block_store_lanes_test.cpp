@@ -167,8 +167,8 @@ TEST(BlockStoreLanes, ServesTheBankBeforeTheStateAndBothBeforeAnybodysWriteBacks
   }
   two.state.begin(state, Access::kRead);
   two.bank.begin(bank, Access::kRead);
-  EXPECT_THAT(two.disk.order(), ElementsAreArray(names("read ", {16, 17, 18}) + names("read ", {0, 1, 2}) +
-                                                 names("write ", {3, 4})));
+  EXPECT_THAT(two.disk.order(),
+              ElementsAreArray(names("read ", {16, 17, 18}) + names("read ", {0, 1, 2}) + names("write ", {3, 4})));
 }
 
 TEST(BlockStoreLanes, LetsABlockThatSomebodyWaitsForOvertakeAll) {

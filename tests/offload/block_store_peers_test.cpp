@@ -1,5 +1,6 @@
 // What went wrong in other libraries of this kind, asked of this one: last partial blocks that are never written, a
-// wait with nothing to wait for that aborts, buffers that leak from a pipeline, buffers that run out in the second step.
+// wait with nothing to wait for that aborts, buffers that leak from a pipeline, buffers that run out in the second
+// step.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -58,11 +59,9 @@ TEST_P(BlockStorePeers, BringsBackBlocksOfEveryLengthToTheLastByte) {
 }
 
 TEST_P(BlockStorePeers, WaitsForNothingWhereThereIsNothingToWaitFor) {
-  BlockStore store(make_tiers({}, 1), {.name = "state",
-                                       .ring_slots = 2,
-                                       .slot_bytes = kPageBytes,
-                                       .disk_bytes = 2 * kPageBytes,
-                                       .shadow_slots = true});
+  BlockStore store(
+      make_tiers({}, 1),
+      {.name = "state", .ring_slots = 2, .slot_bytes = kPageBytes, .disk_bytes = 2 * kPageBytes, .shadow_slots = true});
   store.flush();
   store.commit();
   store.roll_back();

@@ -194,8 +194,8 @@ TEST(BlockStoreThreadsOrder, TimesOutWhereABlockOrABufferDoesNotComeAndSaysWhy) 
       static_cast<void>(store.acquire(streamed.ids[index], Access::kRead));
       FAIL() << "nothing is free";
     } catch (const TimedOut& error) {
-      EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("'block " + std::to_string(index) + "'"),
-                                               testing::HasSubstr(why)));
+      EXPECT_THAT(error.what(),
+                  testing::AllOf(testing::HasSubstr("'block " + std::to_string(index) + "'"), testing::HasSubstr(why)));
     }
     EXPECT_EQ(store.waiting(), 0U);
   };

@@ -133,9 +133,9 @@ TEST(SimulatedDevice, NamesBothSidesOfAMisuse) {
   device.host_reads(host_span.first(kBytes));  // Two who read do not harm each other.
   EXPECT_THAT(device.misuses(), IsEmpty());
   device.host_writes(host_span.first(1));
-  EXPECT_THAT(device.misuses(), testing::ElementsAre(
-                                    "the host writes bytes that a copy (task 2 of stream 0) reads, without an event "
-                                    "between them"));
+  EXPECT_THAT(device.misuses(),
+              testing::ElementsAre("the host writes bytes that a copy (task 2 of stream 0) reads, without an event "
+                                   "between them"));
   second->record()->synchronize();  // Which comes after the copy of the first stream as well.
   device.host_writes(host);
   EXPECT_EQ(device.misuses().size(), 1U);

@@ -47,7 +47,8 @@ struct Recipe {
   MakeOptimizer make;
 };
 
-/// Every kind that LibTorch has (but LBFGS) with every combination of its options; the second group has others than the first.
+/// Every kind that LibTorch has (but LBFGS) with every combination of its options; the second group has others than the
+/// first.
 std::vector<Recipe> all_option_combinations();
 /// One of each kind, with state.
 std::vector<Recipe> one_of_each_kind();
