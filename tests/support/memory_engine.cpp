@@ -114,7 +114,7 @@ Ticket MemoryEngine::submit(const IoRequest& request, std::span<const Ticket> af
       transfer.after.push_back(state);
     }
     for (const Ended& ended : failed_) {
-      transfer.inherited = ended.state == state ? ended.failure : transfer.inherited;
+      transfer.inherited = ended.state.get() == state ? ended.failure : transfer.inherited;
     }
   }
   note_hazards(transfer);
@@ -176,7 +176,7 @@ void MemoryEngine::end(std::size_t index) {
   open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(index));
   FailurePtr failure = transfer.inherited ? transfer.inherited : perform(transfer);
   if (failure) {
-    failed_.push_back({transfer.state.get(), failure});
+    failed_.push_back({transfer.state, failure});
     if (!failure_) {
       failure_ = failure;
     }

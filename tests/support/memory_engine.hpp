@@ -77,7 +77,7 @@ class MemoryEngine final : public offload::StorageEngine {
     offload::FailurePtr inherited;    // Why one of them failed.
   };
   struct Ended {
-    const State* state = nullptr;
+    std::shared_ptr<const State> state;  // Kept: another one must not come to lie where it was.
     offload::FailurePtr failure;
   };
 
