@@ -45,11 +45,12 @@ void touch_piece(std::byte* data, std::uint64_t bytes) {
 // The kernel clears a page in the thread that touches it first, at a few GiB per second: several of them fill a large
 // block sooner, and each its part of the memory that is near it.
 void touch(std::byte* data, std::uint64_t bytes) {
-  constexpr std::uint64_t kPieceMin = std::uint64_t{64} << 20;
+  constexpr std::uint64_t kPieceBytes = std::uint64_t{64} << 20;
   const std::uint64_t whole = (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-  parallel_pieces(whole, kPieceMin, kHugePageBytes, [&](std::uint64_t begin, std::uint64_t end) {
-    touch_piece(data + begin, std::min(end, bytes) - begin);
-  });
+  const auto touch_range = [&](Range range) {
+    touch_piece(data + range.begin, std::min(range.end, bytes) - range.begin);
+  };
+  whole <= kPieceBytes ? touch_range({0, whole}) : Parallel().for_ranges(whole, kPieceBytes, touch_range);
 }
 
 // The value of one field ("Rss", "AnonHugePages") of the mapping that starts at `data`: the inaccessible pages around

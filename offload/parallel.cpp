@@ -1,48 +1,51 @@
 #include <spillway/offload/parallel.hpp>
 
 #include <algorithm>
-#include <exception>
-#include <mutex>
-#include <system_error>
-#include <thread>
-#include <vector>
+#include <atomic>
+
+#include <spillway/offload/check.hpp>
+#include <spillway/offload/parallel_arenas.hpp>
 
 namespace spillway::offload {
-namespace {
 
-constexpr std::uint64_t kHelpersMax = 8;
+Parallel::Parallel(ParallelOptions options)
+    : threads_(options.threads != 0 ? std::min(options.threads, ParallelArenas::usable_threads())
+                                    : ParallelArenas::usable_threads()),
+      arenas_(std::make_unique<ParallelArenas>(threads_, options.nodes)) {}
 
-}  // namespace
+Parallel::~Parallel() = default;
 
-void parallel_pieces(std::uint64_t total, std::uint64_t piece_min, std::uint64_t grain,
-                     const std::function<void(std::uint64_t begin, std::uint64_t end)>& work) {
-  const std::uint64_t cores = std::clamp<std::uint64_t>(std::thread::hardware_concurrency(), 1, kHelpersMax);
-  const std::uint64_t pieces = std::clamp<std::uint64_t>(total / std::max(piece_min, grain), 1, cores);
-  const std::uint64_t piece = (total / grain + pieces - 1) / pieces * grain;
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto guarded = [&](std::uint64_t begin) noexcept {
-    try {
-      work(begin, std::min(begin + piece, total));
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      failure = failure ? failure : std::current_exception();
-    }
+unsigned Parallel::nodes() const noexcept { return arenas_->nodes(); }
+
+void Parallel::for_ranges(std::uint64_t size, std::uint64_t grain, const Body& body) const {
+  SPILLWAY_CHECK(grain > 0, "ranges of no elements");
+  const std::uint64_t count = size / grain + (size % grain != 0 ? 1 : 0);
+  const auto range = [&](std::uint64_t index) {
+    return Range{index * grain, index + 1 == count ? size : (index + 1) * grain};
   };
-  {
-    std::vector<std::jthread> threads;
-    for (std::uint64_t begin = piece; begin < total; begin += piece) {
-      try {
-        threads.emplace_back(guarded, begin);
-      } catch (const std::system_error&) {
-        guarded(begin);  // No thread is to be had: here, then.
-      }
+  if (count <= 1 || threads_ == 1) {
+    for (std::uint64_t index = 0; index < count; ++index) {
+      body(range(index));
     }
-    guarded(0);
+    return;
   }
-  if (failure) {
-    std::rethrow_exception(failure);
-  }
+  // oneTBB orders these by itself, but thread sanitizer does not see into it.
+  std::atomic<bool> begun = false;
+  std::atomic<std::uint64_t> ended = 0;
+  const auto run = [&](std::uint64_t index) {
+    static_cast<void>(begun.load(std::memory_order_acquire));
+    struct Publish {
+      std::atomic<std::uint64_t>& counter;
+      ~Publish() { counter.fetch_add(1, std::memory_order_release); }
+    } const publish{ended};
+    body(range(index));
+  };
+  begun.store(true, std::memory_order_release);
+  struct Acquire {
+    std::atomic<std::uint64_t>& counter;
+    ~Acquire() { static_cast<void>(counter.load(std::memory_order_acquire)); }
+  } const acquire{ended};
+  arenas_->run(count, run);
 }
 
 }  // namespace spillway::offload

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include <spillway/offload/parallel.hpp>
 
 namespace spillway::offload::pinned_block_test {
 namespace {
@@ -65,40 +64,6 @@ TEST(PinnedBlock, WorksPageLockedOrNot) {
   block = std::move(moved);
   EXPECT_EQ(block.bytes().data(), data);
   EXPECT_EQ(block.bytes().back(), std::byte{7});
-}
-
-TEST(ParallelPieces, CoverEverythingOnceWithBoundsAtTheGrain) {
-  for (const std::uint64_t total : {0U, 4U, 8U, 100U, 1000U, 1004U}) {
-    std::mutex mutex;
-    std::vector<int> seen(total, 0);
-    parallel_pieces(total, 16, 4, [&](std::uint64_t begin, std::uint64_t end) {
-      const std::lock_guard lock(mutex);
-      ASSERT_EQ(begin % 4, 0U);
-      for (std::uint64_t i = begin; i < end; ++i) {
-        ++seen[i];
-      }
-    });
-    EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }));
-  }
-}
-
-TEST(ParallelPieces, StartNoThreadForLittleWork) {
-  std::set<std::thread::id> threads;
-  parallel_pieces(64, 64, 1, [&](std::uint64_t, std::uint64_t) { threads.insert(std::this_thread::get_id()); });
-  EXPECT_EQ(threads, std::set{std::this_thread::get_id()});
-}
-
-TEST(ParallelPieces, ThrowWhatAPieceThrowsAfterAllHaveEnded) {
-  std::mutex mutex;
-  std::uint64_t covered = 0;
-  EXPECT_THROW(parallel_pieces(1000, 1, 1,
-                               [&](std::uint64_t begin, std::uint64_t end) {
-                                 const std::lock_guard lock(mutex);
-                                 covered += end - begin;
-                                 throw std::runtime_error("piece");
-                               }),
-               std::runtime_error);
-  EXPECT_EQ(covered, 1000U);
 }
 
 }  // namespace
