@@ -51,6 +51,7 @@ class Rules(unittest.TestCase):
 
     def test_headers_are_guarded(self):
         self.assert_found("#pragma once", offload__a_dot_hpp="int x;\n")
+        self.assert_clean(optimizer__a_dot_hpp="#if defined(A_INL) == defined(HWY_TARGET_TOGGLE)\n#endif\n")
 
     def test_offload_knows_no_libtorch(self):
         for header in ("ATen/core/Tensor.h", "c10/util/Half.h", "torch/types.h"):

@@ -1,0 +1,136 @@
+#include <spillway/optimizer/adam_kernel.hpp>
+
+#include <cmath>
+#include <limits>
+
+#include <spillway/offload/check.hpp>
+#include <spillway/optimizer/kernel_pieces.hpp>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE <spillway/optimizer/adam_kernel.cpp>
+#include <hwy/foreach_target.h>
+
+#include <spillway/optimizer/kernel_dispatch-inl.hpp>
+
+HWY_BEFORE_NAMESPACE();
+namespace spillway::optimizer::HWY_NAMESPACE {
+
+enum AdamStream : std::size_t { kGradient, kWeight, kMaster, kExpAvg, kExpAvgSq, kMaxExpAvgSq, kStreams };
+
+struct AdamConstants {
+  HWY_INLINE AdamConstants(const AdamStep& step, const GradientScale& gradient_scale)
+      : scale(gradient_scale),
+        beta1(step.beta1),
+        one_minus_beta1(step.one_minus_beta1),
+        beta2(step.beta2),
+        one_minus_beta2(step.one_minus_beta2),
+        decay(step.decay),
+        denominator(step.denominator),
+        eps(hn::Set(D32(), step.eps)),
+        decays_weight(step.decays_weight),
+        decays_gradient(step.decays_gradient) {}
+  Scale scale;
+  Constant beta1, one_minus_beta1, beta2, one_minus_beta2, decay, denominator;
+  V32 eps;
+  bool decays_weight;
+  bool decays_gradient;
+};
+
+// beta2 * v + (1 - beta2) * g * g: no cancellation, so its two roundings are all there is to lose.
+HWY_INLINE V32 next_exp_avg_sq(const AdamConstants& c, V32 v, const Wide& g) {
+  const Constant& share = c.one_minus_beta2;
+  const V32 part = hn::Mul(share.high, g.value);
+  const V32 part_rest = fused(share.low, g.value, fused(share.high, g.value, hn::Neg(part)));
+  const V32 twice_rest = hn::Add(g.rest, g.rest);
+  const V32 low = fused(part, twice_rest, fused(part_rest, g.value, hn::Mul(c.beta2.low, v)));
+  // Where the square is too large for a float, what it lost can be infinite too, with the other sign.
+  return fused(c.beta2.high, v, fused(part, g.value, hn::IfThenElseZero(hn::IsFinite(low), low)));
+}
+
+template <typename T>
+HWY_INLINE void adam_vector(const AdamConstants& c, void* const (&at)[kStreams], std::size_t i) {
+  const V32 w = load_weight<T::kWeight>(at[kWeight], at[kMaster], i);
+  const V32 gradient = load<T::kGradient>(at[kGradient], i);
+  const Wide g = c.decays_gradient ? c.scale.decayed(gradient, c.decay, w) : c.scale(gradient);
+  const V32 rest = hn::Mul(c.one_minus_beta1.high, g.rest);
+  const V32 m = mixed(c.beta1, load<T::kState>(at[kExpAvg], i), c.one_minus_beta1, g.value, rest).value;
+  V32 v = next_exp_avg_sq(c, load<T::kState>(at[kExpAvgSq], i), g);
+  store<T::kState>(m, at[kExpAvg], i);
+  store<T::kState>(v, at[kExpAvgSq], i);
+  if (at[kMaxExpAvgSq] != nullptr) {
+    const V32 largest = load<T::kState>(at[kMaxExpAvgSq], i);
+    v = hn::IfThenElse(hn::Gt(largest, v), largest, v);  // A NaN in v stays.
+    store<T::kState>(v, at[kMaxExpAvgSq], i);
+  }
+  V32 next = hn::Sub(w, hn::Div(m, scaled_root(c.denominator, v, c.eps)));
+  if (c.decays_weight) {
+    next = fused(hn::Neg(c.decay.high), w, next);
+  }
+  store_weight<T::kWeight>(next, at[kWeight], at[kMaster], i);
+}
+
+void adam_range(const AdamTensor& tensor, offload::Range range, const KernelTypes& types, const GradientScale& scale) {
+  with_types(types, [&]<typename T>(T) HWY_ATTR {
+    const AdamConstants constants(*tensor.step, scale);
+    const Stream streams[kStreams] = {
+        {const_cast<void*>(tensor.gradient), T::kGradientBytes, false},
+        {tensor.weight, T::kWeightBytes, true},
+        {T::kMasterBytes == 0 ? nullptr : tensor.master, T::kMasterBytes, true},
+        {tensor.exp_avg, T::kStateBytes, true},
+        {tensor.exp_avg_sq, T::kStateBytes, true},
+        {tensor.max_exp_avg_sq, T::kStateBytes, true},
+    };
+    for_vectors(streams, range.begin, range.end,
+                [&](void* const(&at)[kStreams], std::size_t i) HWY_ATTR { adam_vector<T>(constants, at, i); });
+  });
+}
+
+}  // namespace spillway::optimizer::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace spillway::optimizer {
+
+HWY_EXPORT(adam_range);
+
+AdamStep adam_step(const AdamRule& rule, std::uint64_t step) noexcept {
+  const auto count = static_cast<double>(step);
+  const double step_size = rule.lr / (1.0 - std::pow(rule.beta1, count));
+  const double root = std::sqrt(1.0 - std::pow(rule.beta2, count));
+  AdamStep result{
+      .beta1 = split_float(rule.beta1),
+      .one_minus_beta1 = split_float(1.0 - rule.beta1),
+      .beta2 = split_float(rule.beta2),
+      .one_minus_beta2 = split_float(1.0 - rule.beta2),
+      .decay = split_float(rule.decoupled ? rule.lr * rule.weight_decay : rule.weight_decay),
+      .denominator = split_float(1.0 / (root * step_size)),
+      .eps = static_cast<float>(rule.eps / step_size),
+      .decays_weight = rule.decoupled && rule.weight_decay != 0.0,
+      .decays_gradient = !rule.decoupled && rule.weight_decay != 0.0,
+  };
+  // A step too small for the quotient, such as with a learning rate of 0, moves nothing.
+  if (!std::isfinite(result.denominator.high) || !std::isfinite(result.eps)) {
+    result.denominator = {1.0F, 0.0F};
+    result.eps = std::numeric_limits<float>::infinity();
+  }
+  return result;
+}
+
+void adam_update(std::span<const AdamTensor> tensors, const KernelTypes& types, const GradientScale& scale,
+                 const offload::Parallel& parallel) {
+  KernelPieces pieces(tensors.size());
+  for (const AdamTensor& tensor : tensors) {
+    SPILLWAY_CHECK(tensor.numel == 0 || (tensor.gradient != nullptr && tensor.weight != nullptr &&
+                                         tensor.exp_avg != nullptr && tensor.exp_avg_sq != nullptr),
+                   "a tensor without memory");
+    SPILLWAY_CHECK(tensor.numel == 0 || tensor.master != nullptr || master_bytes_of(types.weight) == 0,
+                   "a weight in two parts without the second");
+    pieces.add(tensor.numel);
+  }
+  pieces.run(parallel, 64, [&](std::size_t tensor, offload::Range range) {
+    HWY_DYNAMIC_DISPATCH(adam_range)(tensors[tensor], range, types, scale);
+  });
+}
+
+}  // namespace spillway::optimizer
+#endif  // HWY_ONCE

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spillway::optimizer {
+
+enum class ElementType : std::uint8_t { kFloat32, kBFloat16, kFloat16 };
+
+/// How a weight lies in memory. All arithmetic is in float32.
+enum class WeightForm : std::uint8_t {
+  kFloat32,               ///< `weight` is float32, updated in place.
+  kBFloat16,              ///< `weight` is updated in place and rounded to nearest even in every step.
+  kFloat16,               ///< The same.
+  kMasterToBFloat16,      ///< `master` is the float32 weight; `weight` gets a copy of it, rounded to nearest even.
+  kMasterToFloat16,       ///< The same.
+  kBFloat16AndRemainder,  ///< `weight` and the signed 16-bit `master` together are a float32 (state_codec.hpp).
+};
+
+/// What the tensors of one call have in common.
+struct KernelTypes {
+  ElementType gradient = ElementType::kFloat32;
+  WeightForm weight = WeightForm::kFloat32;
+  ElementType state = ElementType::kFloat32;  ///< kFloat32 or kBFloat16.
+  friend bool operator==(const KernelTypes&, const KernelTypes&) = default;
+};
+
+/// What happens to a gradient before the update, in this order.
+struct GradientScale {
+  double factor = 1.0;                                   ///< Multiplied in: 1 / loss scale × clip factor.
+  float limit = std::numeric_limits<float>::infinity();  ///< Then limited to [-limit, limit]; NaN stays NaN.
+};
+
+/// A constant of a step as the unevaluated sum of two floats, so that its rounding costs no accuracy.
+struct SplitFloat {
+  float high = 0.0F;
+  float low = 0.0F;
+};
+[[nodiscard]] SplitFloat split_float(double value) noexcept;
+
+/// 2 or 4.
+[[nodiscard]] std::uint64_t bytes_of(ElementType type) noexcept;
+/// Of the weight that a step publishes.
+[[nodiscard]] std::uint64_t weight_bytes_of(WeightForm form) noexcept;
+/// Of what stands beside it in `master`: 4, 2 or 0.
+[[nodiscard]] std::uint64_t master_bytes_of(WeightForm form) noexcept;
+
+/// The instruction sets that kernels are compiled for and that this machine has, the best first.
+[[nodiscard]] std::vector<std::string> kernel_instruction_sets();
+/// The one that kernels use.
+[[nodiscard]] std::string kernel_instruction_set();
+/// Makes kernels use this one; an empty name undoes it. For tests and measurements, while no kernel runs.
+/// @throws ConfigError if the machine does not have it.
+void use_kernel_instruction_set(std::string_view name);
+
+}  // namespace spillway::optimizer

@@ -1,0 +1,108 @@
+#include <spillway/optimizer/sgd_kernel.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "kernel_problem.hpp"
+
+namespace spillway::optimizer::sgd_kernel_test {
+namespace {
+
+using kernel_test::all_types;
+using kernel_test::InstructionSet;
+using kernel_test::name_of;
+using kernel_test::Problem;
+using kernel_test::rounding_of;
+using kernel_test::ulps;
+
+struct Case {
+  SgdRule rule;
+  bool first = false;
+  GradientScale scale;
+};
+
+std::vector<Case> cases() {
+  return {
+      {{.lr = 0.1}, false, {}},
+      {{.lr = 0.03, .momentum = 0.9, .dampening = 0.3, .weight_decay = 1e-4}, true, {.factor = 1.0 / 3.0}},
+      {{.lr = 0.03, .momentum = 0.9, .dampening = 0.3, .weight_decay = 1e-4}, false, {.factor = 1.0 / 65536}},
+      {{.lr = 0.05, .momentum = 0.99, .nesterov = true}, false, {.factor = 0.7, .limit = 0.25F}},
+  };
+}
+
+// LibTorch's formula in float64. @returns the weight; `buffer` is updated.
+double update(const Case& c, double w, double g, double& buffer) {
+  g = std::clamp(g * c.scale.factor, -static_cast<double>(c.scale.limit), static_cast<double>(c.scale.limit));
+  g += c.rule.weight_decay * w;
+  if (c.rule.momentum != 0.0) {
+    buffer = c.first ? g : c.rule.momentum * buffer + (1.0 - c.rule.dampening) * g;
+    g = c.rule.nesterov ? g + c.rule.momentum * buffer : buffer;
+  }
+  return w - c.rule.lr * g;
+}
+
+void run(Problem& problem, const Case& c, std::size_t split, unsigned threads = 1) {
+  const SgdStep step = sgd_step(c.rule);
+  SgdTensor tensors[] = {problem.sgd(step, c.rule.momentum != 0.0, 0, split),
+                         problem.sgd(step, c.rule.momentum != 0.0, split, problem.numel)};
+  tensors[0].first = tensors[1].first = c.first;
+  sgd_update(tensors, problem.types, c.scale, offload::Parallel({.threads = threads}));
+}
+
+TEST(SgdKernel, AWeightIsWithinFourUlpOfTheExactStepForEveryTypeAndInstructionSet) {
+  double worst = 0.0;
+  for (const std::string& set : kernel_instruction_sets()) {
+    const InstructionSet use(set);
+    for (const KernelTypes& types : all_types()) {
+      for (const Case& c : cases()) {
+        const Problem before(types, 3001, 17);
+        Problem after = before;
+        run(after, c, 3001);
+        for (std::size_t i = 0; i < before.numel; ++i) {
+          const double old = before.weight_at(i);
+          double buffer = before.state_at(0, i);
+          const double exact = update(c, old, before.gradient_at(i), buffer);
+          const double rounding = rounding_of(types.weight, after.weight_at(i));
+          const double error = std::max(0.0, std::abs(after.weight_at(i) - exact) - rounding);
+          const double in_ulps = ulps(error, 0.0, std::max(std::abs(old), std::abs(exact - old)));
+          ASSERT_LE(in_ulps, 4.0) << set << ", " << name_of(types) << ", element " << i;
+          worst = std::max(worst, in_ulps);
+        }
+      }
+    }
+  }
+  RecordProperty("worst_ulp", std::to_string(worst));
+}
+
+TEST(SgdKernel, NeitherSplitNorThreadsNorInstructionSetChangeABit) {
+  for (const KernelTypes& types : all_types()) {
+    for (const Case& c : cases()) {
+      Problem expected(types, 131, 23);
+      run(expected, c, 131);
+      for (const std::string& set : kernel_instruction_sets()) {
+        const InstructionSet use(set);
+        for (const std::size_t split : {0U, 1U, 7U, 8U, 64U, 100U}) {
+          Problem problem(types, 131, 23);
+          run(problem, c, split, 3);
+          ASSERT_TRUE(problem.same_bits(expected)) << set << ", " << name_of(types) << ", split at " << split;
+        }
+      }
+    }
+  }
+}
+
+TEST(SgdKernel, TheFirstStepDoesNotReadTheBuffer) {
+  const Case c = cases()[1];
+  Problem clean({}, 37, 3);
+  Problem garbage = clean;
+  std::fill(garbage.state[0].begin(), garbage.state[0].end(), std::byte{0xFF});  // NaN.
+  run(clean, c, 37);
+  run(garbage, c, 37);
+  EXPECT_EQ(garbage.weight, clean.weight);
+  EXPECT_EQ(garbage.state[0], clean.state[0]);
+}
+
+}  // namespace
+}  // namespace spillway::optimizer::sgd_kernel_test
