@@ -5,14 +5,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
-#include <mutex>
-#include <set>
-#include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
-
 
 namespace spillway::offload::pinned_block_test {
 namespace {
