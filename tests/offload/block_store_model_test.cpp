@@ -85,7 +85,9 @@ class Client {
   }
 
   void check_all() {
-    held_.clear();
+    while (!held_.empty()) {
+      release();
+    }
     store_.begin({}, Access::kRead);
     order_.clear();
     for (const Modelled& block : blocks_) {

@@ -143,7 +143,7 @@ TEST(BlockStoreVersions, KeepsTheCommittedVersionWhicheverWriteFails) {
       continue;
     } catch (const IoError&) {
     }
-    memory.engine->set_fate({});
+    memory.engine->set_fate({}, false);
     versioned.store.roll_back();
     versioned.expect(1);
     versioned.step(4);
@@ -199,7 +199,7 @@ TEST(BlockStoreVersions, DoesNotCommitWhatDidNotReachTheDisk) {
   std::memset(lease.bytes().data(), 2, lease.bytes().size());
   lease.release();
   EXPECT_THROW(versioned.store.commit(), IoError);
-  memory.engine->set_fate({});
+  memory.engine->set_fate({}, false);
   versioned.store.roll_back();
   versioned.expect(1);
 }
