@@ -123,8 +123,10 @@ std::optional<Finding> find_setting(EngineChoice kind, const EngineOptions& opti
   if (const auto known = cache.find(key)) {  // Another rank has just found it.
     return Finding{*known, true};
   }
+  EngineOptions untraced = options;
+  untraced.trace = nullptr;
   const auto make = [&](const DiskSetting& setting) {
-    return make_kind(kind, trial.choose ? with(options, kind, setting) : options);
+    return make_kind(kind, trial.choose ? with(untraced, kind, setting) : untraced);
   };
   const std::vector<DiskSetting> settings =
       trial.choose ? disk_candidates(trial.block_bytes_max)

@@ -15,7 +15,6 @@
 #include <spillway/offload/extent_map.hpp>
 #include <spillway/offload/stats.hpp>
 #include <spillway/offload/storage_engine.hpp>
-#include <spillway/offload/swap_file.hpp>
 #include <spillway/offload/swap_stripes.hpp>
 #include <spillway/offload/trace.hpp>
 #include <spillway/offload/tuning_cache.hpp>

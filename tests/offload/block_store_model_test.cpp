@@ -116,10 +116,10 @@ class Client {
   [[nodiscard]] bool is_announced(BlockId id) const {
     return std::find(order_.begin(), order_.end(), id) != order_.end();
   }
-  [[nodiscard]] std::size_t slots_held() const {
+  [[nodiscard]] std::size_t slots_held(bool of_pass_alone = false) const {
     std::vector<std::uint32_t> ids;
     for (const Held& held : held_) {
-      if (held.streamed) {
+      if (held.streamed && (held.of_pass || !of_pass_alone)) {
         ids.push_back(held.id.value);
       }
     }
@@ -234,9 +234,8 @@ class Client {
   }
 
   void acquire_next() {
-    const auto of_pass = std::count_if(held_.begin(), held_.end(), [](const Held& held) { return held.of_pass; });
     if (order_.empty() || slots_held() >= store_.options().ring_slots ||
-        static_cast<std::size_t>(of_pass) + 1 >= store_.options().ring_slots) {
+        slots_held(true) + 1 >= store_.options().ring_slots) {
       return;
     }
     const BlockId id = order_.front();
@@ -245,6 +244,9 @@ class Client {
   }
 
   void hold(Modelled& block, Access access, bool of_pass) {
+    for (const Held& held : held_) {
+      of_pass = of_pass || (held.id == block.id && held.of_pass);  // It shares the buffer of the pass.
+    }
     Held held{block.id, access, store_.home(block.id) == Tier::kDisk, of_pass, store_.acquire(block.id, access), {}};
     EXPECT_EQ(held.lease.fresh(), !block.written);
     if (access == Access::kOverwrite && block.written && held.streamed) {
