@@ -13,8 +13,7 @@
 namespace spillway::app {
 
 /// Memory and disk of a run, shared by optimizer and bank. There is a disk where something is to go to it.
-/// @throws ConfigError for more folders than one; IoError for a folder that is missing or not writable, or an engine
-/// that is forced and does not work.
+/// @throws IoError for a folder that is missing or not writable, or an engine that is forced and does not work.
 [[nodiscard]] std::shared_ptr<offload::Tiers> make_tiers(const Config& config, offload::LogSink log,
                                                          std::shared_ptr<offload::Trace> trace = nullptr);
 
