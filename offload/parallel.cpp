@@ -1,7 +1,6 @@
 #include <spillway/offload/parallel.hpp>
 
 #include <algorithm>
-#include <atomic>
 
 #include <spillway/offload/check.hpp>
 #include <spillway/offload/parallel_arenas.hpp>
@@ -23,29 +22,18 @@ void Parallel::for_ranges(std::uint64_t size, std::uint64_t grain, const Body& b
   const auto range = [&](std::uint64_t index) {
     return Range{index * grain, index + 1 == count ? size : (index + 1) * grain};
   };
-  if (count <= 1 || threads_ == 1) {
-    for (std::uint64_t index = 0; index < count; ++index) {
-      body(range(index));
-    }
+#if defined(__SANITIZE_THREAD__)
+  const bool alone = true;  // oneTBB is not instrumented: all that it orders would be reported.
+#else
+  const bool alone = count <= 1 || threads_ == 1;
+#endif
+  if (!alone) {
+    arenas_->run(count, [&](std::uint64_t index) { body(range(index)); });
     return;
   }
-  // oneTBB orders these by itself, but thread sanitizer does not see into it.
-  std::atomic<bool> begun = false;
-  std::atomic<std::uint64_t> ended = 0;
-  const auto run = [&](std::uint64_t index) {
-    static_cast<void>(begun.load(std::memory_order_acquire));
-    struct Publish {
-      std::atomic<std::uint64_t>& counter;
-      ~Publish() { counter.fetch_add(1, std::memory_order_release); }
-    } const publish{ended};
+  for (std::uint64_t index = 0; index < count; ++index) {
     body(range(index));
-  };
-  begun.store(true, std::memory_order_release);
-  struct Acquire {
-    std::atomic<std::uint64_t>& counter;
-    ~Acquire() { static_cast<void>(counter.load(std::memory_order_acquire)); }
-  } const acquire{ended};
-  arenas_->run(count, run);
+  }
 }
 
 }  // namespace spillway::offload

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include <oneapi/tbb/info.h>
@@ -17,8 +19,21 @@ struct ParallelArenas::Node {
   tbb::task_arena arena;
 };
 
+namespace {
+
+// oneTBB is asked only where the kernel lists several, as in "0-1": it loads a library for it, which the sanitizers
+// refuse.
+std::vector<tbb::numa_node_id> memory_nodes() {
+  std::string list;
+  std::ifstream("/sys/devices/system/node/online") >> list;
+  return list.find_first_of(",-") == std::string::npos ? std::vector<tbb::numa_node_id>{tbb::task_arena::automatic}
+                                                       : tbb::info::numa_nodes();
+}
+
+}  // namespace
+
 ParallelArenas::ParallelArenas(unsigned threads, unsigned nodes) {
-  const std::vector<tbb::numa_node_id> ids = tbb::info::numa_nodes();
+  const std::vector<tbb::numa_node_id> ids = memory_nodes();
   const unsigned wanted = nodes != 0 ? nodes : static_cast<unsigned>(ids.size());
   count_ = std::clamp(wanted, 1U, std::max(threads, 1U));
   nodes_ = std::make_unique<Node[]>(count_);

@@ -38,6 +38,11 @@ constexpr std::size_t kBlocks = 30;
 constexpr int kPasses = 3;
 constexpr std::uint64_t kTransfers = 200;  // Of the 240 that a scan makes.
 constexpr std::chrono::milliseconds kDeadline{5'000};
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kThreadSanitizer = true;
+#else
+constexpr bool kThreadSanitizer = false;
+#endif
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t kStride = 9;
 #else
@@ -177,7 +182,9 @@ TEST_P(FaultMatrix, EndsInTheSameBytesOrInAnErrorThatNamesTheTransfer) {
   std::atomic<std::uint64_t> scans{0};
   std::atomic<std::uint64_t> corrupt{0};
   {
-    const std::uint64_t side_by_side = lie == Lie::kDelay ? 16 : 2;
+    // The kernel maps a new ring where one has just been unmapped, which the thread sanitizer does not see: rings of
+    // several threads look to it like one.
+    const std::uint64_t side_by_side = kThreadSanitizer ? 1 : lie == Lie::kDelay ? 16 : 2;
     std::vector<std::jthread> threads;
     for (std::uint64_t first = 1; first <= side_by_side; ++first) {
       threads.emplace_back([&, first] {
