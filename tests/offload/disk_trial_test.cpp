@@ -39,6 +39,7 @@ std::int64_t slow_but_for_two_mebibytes(IoRequest::Operation operation, int fd, 
   return moved;
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // They are too slow for a difference to show.
 TEST(DiskTrial, ChoosesTheSettingThatIsClearlyFaster) {
   const test::TempDir folder;
   SwapFile file(folder.path().string(), ignore);
@@ -55,6 +56,7 @@ TEST(DiskTrial, ChoosesTheSettingThatIsClearlyFaster) {
   EXPECT_GT(found->rates.read, 0);
   EXPECT_GT(found->rates.overwrite, 0);
 }
+#endif
 
 TEST(DiskTrial, GivesUpWhereThereIsNoRoom) {
   if (const auto why = test::TinyDisk::unavailable(test::TinyDiskKind::Tmpfs)) {
@@ -79,17 +81,14 @@ TEST(DiskTrial, HasCandidatesFromHalfAMebibyteUpToTheLargestAllowed) {
 
 struct Opened {
   Opened(const test::TempDir& cache, const std::vector<std::string>& folders, EngineChoice engine) {
-    const auto start = std::chrono::steady_clock::now();
     tiers = std::make_unique<Tiers>(TiersOptions{.nvme_path = folders,
                                                  .engine = engine,
                                                  .tune = true,
                                                  .cache_folder = (cache / "spillway").string(),
                                                  .log = [this](const std::string& line) { lines += line + "\n"; }});
-    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   std::string lines;
   std::unique_ptr<Tiers> tiers;
-  double seconds = 0;
 };
 
 TEST(Tuning, IsSaidInTheLineOfTheEngineAndNotRepeated) {
@@ -103,10 +102,6 @@ TEST(Tuning, IsSaidInTheLineOfTheEngineAndNotRepeated) {
     EXPECT_THAT(second.lines, AllOf(HasSubstr("found before: "), Not(HasSubstr("by a trial"))));
     const auto chunks = [](const std::string& line) { return line.substr(line.find("chunks of"), 26); };
     EXPECT_EQ(chunks(first.lines).substr(0, 20), chunks(second.lines).substr(0, 20));
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    EXPECT_LT(first.seconds, 4.0) << "a second, on a machine that has other things to do as well";
-    EXPECT_LT(second.seconds, first.seconds);
-#endif
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
