@@ -128,6 +128,8 @@ Override parse_override(std::string_view assignment) {
   try {
     return {std::string(key), parse_json(value, "--set " + shown_name(key))};
   } catch (const ConfigError&) {
+    // Text without quotes, which the written configuration must be able to hold: in quotes it has to be JSON.
+    static_cast<void>(parse_json(Json(value).dump(), "--set " + shown_name(key)));
     return {std::string(key), Json(value)};
   }
 }
