@@ -298,7 +298,7 @@ void UringEngine::prepare(unsigned index) {
   }
   unsigned flags = fixed_file ? IOSQE_FIXED_FILE : 0;
   if (chunk.progress.idle_tries > 0) {
-    flags |= IOSQE_ASYNC;  // Refused for now: a worker of the kernel's may wait where this thread must not.
+    flags |= IOSQE_ASYNC;  // It was told to try again: a worker of the kernel's may wait where this thread must not.
   }
   io_uring_sqe_set_flags(&submission, flags);
   io_uring_sqe_set_data64(&submission, index);

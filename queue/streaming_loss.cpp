@@ -23,6 +23,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+constexpr char kNoSecondDerivative[] =
+    "info_nce has no second derivative: its gradient is computed while the bank streams, and can't be differentiated "
+    "again; call backward without create_graph";
+
 struct Computed {
   at::Tensor rows, lse, d_q, d_log_scale;
 };
@@ -85,7 +89,7 @@ class InfoNce : public torch::autograd::Function<InfoNce> {
     if (at::GradMode::is_enabled()) {
       // The gradient was computed in forward, so that autograd sees none of its dependence on q: whoever
       // differentiates it must not get an answer.
-      torch::autograd::DelayedError refuse("info_nce: the second derivative is not implemented", 1);
+      torch::autograd::DelayedError refuse(kNoSecondDerivative, 1);
       result = refuse({result.front().detach().requires_grad_()});
     }
     result.resize(4);  // None for k, the bank and the temperature.

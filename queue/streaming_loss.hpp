@@ -22,7 +22,7 @@ struct InfoNceResult {
 /// @param q  [N, D], floating point, on the CPU; may require a gradient, which comes back in its dtype.
 /// @param k  [N, D], floating point, on the CPU; must not require a gradient.
 /// @throws ConfigError (shape, dtype, device, temperature: names wanted and got), and what NegativeBank::scan throws.
-/// Differentiating the gradient again throws: the second derivative is not implemented.
+/// There is no second derivative: differentiating the gradient again throws and says so.
 /// Blocks for the pass; the bank's caller. Source: van den Oord et al. 2018, eq. 4; He et al. 2020, eq. 1.
 [[nodiscard]] InfoNceResult info_nce(const at::Tensor& q, const at::Tensor& k, NegativeBank& bank, double temperature);
 

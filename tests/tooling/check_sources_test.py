@@ -92,7 +92,8 @@ class Rules(unittest.TestCase):
     def test_nothing_of_a_machine(self):
         for path in ("/ro" + "ot/x", "/wo" + "rk/main", "/t" + "mp/x", "/ho" + "me/ann/x"):
             self.assert_found("one machine", docs__a_dot_md=f"see {path}\n")
-        self.assert_clean(docs__a_dot_md="see docs/work/x, $TMPDIR/tmp/x and ../root/x\n")
+        for folder in ("work", "tmp", "root"):
+            self.assert_clean(docs__a_dot_md=f"see docs/{folder}/x, $TMPDIR/{folder}/x and ../{folder}/x\n")
         self.assert_found("registry", scripts__bootstrap="pip --index-url https://py" + "pi.org/simple\n")
 
     def test_quoted_code_stands_where_it_says(self):
