@@ -10,12 +10,9 @@
 namespace spillway::optimizer::adagrad_kernel_test {
 namespace {
 
-using kernel_test::all_types;
-using kernel_test::InstructionSet;
-using kernel_test::name_of;
+using kernel_test::expect_the_same_bits_however_split;
+using kernel_test::expect_within_four_ulp;
 using kernel_test::Problem;
-using kernel_test::rounding_of;
-using kernel_test::ulps;
 
 struct Case {
   AdagradRule rule;
@@ -41,44 +38,13 @@ void run(Problem& problem, const Case& c, std::size_t split, unsigned threads = 
 }
 
 TEST(AdagradKernel, AWeightIsWithinFourUlpOfTheExactStepForEveryTypeAndInstructionSet) {
-  double worst = 0.0;
-  for (const std::string& set : kernel_instruction_sets()) {
-    const InstructionSet use(set);
-    for (const KernelTypes& types : all_types()) {
-      for (const Case& c : cases()) {
-        const Problem before(types, 3001, 17);
-        Problem after = before;
-        run(after, c, 3001);
-        for (std::size_t i = 0; i < before.numel; ++i) {
-          const double old = before.weight_at(i);
-          const double exact = update(c, old, before.gradient_at(i), before.state_at(1, i));
-          const double rounding = rounding_of(types.weight, after.weight_at(i));
-          const double error = std::max(0.0, std::abs(after.weight_at(i) - exact) - rounding);
-          const double in_ulps = ulps(error, 0.0, std::max(std::abs(old), std::abs(exact - old)));
-          ASSERT_LE(in_ulps, 4.0) << set << ", " << name_of(types) << ", element " << i;
-          worst = std::max(worst, in_ulps);
-        }
-      }
-    }
-  }
-  RecordProperty("worst_ulp", std::to_string(worst));
+  expect_within_four_ulp(cases(), run, [](const Case& c, const Problem& before, std::size_t i) {
+    return update(c, before.weight_at(i), before.gradient_at(i), before.state_at(1, i));
+  });
 }
 
 TEST(AdagradKernel, NeitherSplitNorThreadsNorInstructionSetChangeABit) {
-  for (const KernelTypes& types : all_types()) {
-    for (const Case& c : cases()) {
-      Problem expected(types, 131, 23);
-      run(expected, c, 131);
-      for (const std::string& set : kernel_instruction_sets()) {
-        const InstructionSet use(set);
-        for (const std::size_t split : {0U, 1U, 7U, 8U, 64U, 100U}) {
-          Problem problem(types, 131, 23);
-          run(problem, c, split, 3);
-          ASSERT_TRUE(problem.same_bits(expected)) << set << ", " << name_of(types) << ", split at " << split;
-        }
-      }
-    }
-  }
+  expect_the_same_bits_however_split(cases(), run);
 }
 
 }  // namespace

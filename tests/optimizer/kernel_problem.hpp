@@ -1,10 +1,14 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <spillway/optimizer/adagrad_kernel.hpp>
 #include <spillway/optimizer/adam_kernel.hpp>
@@ -59,5 +63,52 @@ struct Problem {
 [[nodiscard]] double ulps(double got, double exact, double scale);
 /// Half a unit in the last place of a published weight of this size: what its own rounding may add.
 [[nodiscard]] double rounding_of(WeightForm form, double value);
+
+/// Updates a problem of every type by every case on every instruction set; no weight is off by more than 4 ulp of
+/// max(|w|, |Δw|) beside the rounding of a published weight. @param run  (Problem&, case, split, threads)
+/// @param exact  (case, problem before, element) -> the new weight in float64.
+template <typename Case, typename Run, typename Exact>
+void expect_within_four_ulp(const std::vector<Case>& cases, Run run, Exact exact) {
+  double worst = 0.0;
+  for (const std::string& set : kernel_instruction_sets()) {
+    const InstructionSet use(set);
+    for (const KernelTypes& types : all_types()) {
+      for (const Case& c : cases) {
+        const Problem before(types, 3001, 17);
+        Problem after = before;
+        run(after, c, 3001, 1);
+        for (std::size_t i = 0; i < before.numel; ++i) {
+          const double old = before.weight_at(i);
+          const double wanted = exact(c, before, i);
+          const double rounding = rounding_of(types.weight, after.weight_at(i));
+          const double error = std::max(0.0, std::abs(after.weight_at(i) - wanted) - rounding);
+          const double in_ulps = ulps(error, 0.0, std::max(std::abs(old), std::abs(wanted - old)));
+          ASSERT_LE(in_ulps, 4.0) << set << ", " << name_of(types) << ", element " << i;
+          worst = std::max(worst, in_ulps);
+        }
+      }
+    }
+  }
+  testing::Test::RecordProperty("worst_ulp", std::to_string(worst));
+}
+
+/// The same bits come out wherever the tensor is split, on three threads, on every instruction set.
+template <typename Case, typename Run>
+void expect_the_same_bits_however_split(const std::vector<Case>& cases, Run run) {
+  for (const KernelTypes& types : all_types()) {
+    for (const Case& c : cases) {
+      Problem expected(types, 131, 23);
+      run(expected, c, 131, 1);
+      for (const std::string& set : kernel_instruction_sets()) {
+        const InstructionSet use(set);
+        for (const std::size_t split : {0U, 1U, 7U, 8U, 64U, 100U}) {
+          Problem problem(types, 131, 23);
+          run(problem, c, split, 3);
+          ASSERT_TRUE(problem.same_bits(expected)) << set << ", " << name_of(types) << ", split at " << split;
+        }
+      }
+    }
+  }
+}
 
 }  // namespace spillway::optimizer::kernel_test
