@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <spillway/offload/copy_room.hpp>
 #include <spillway/offload/copy_stream.hpp>
 #include <spillway/offload/error.hpp>
 #include <spillway/offload/stream_failure.hpp>
@@ -140,10 +141,7 @@ class CudaStream final : public CopyStream {
   }
 
   void copy(std::span<std::byte> destination, std::span<const std::byte> source) override {
-    if (destination.size() < source.size()) {
-      throw Error("a copy of " + std::to_string(source.size()) + " bytes into a buffer of " +
-                  std::to_string(destination.size()));
-    }
+    require_room(destination, source);
     if (source.empty()) {
       return;
     }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <spillway/offload/check.hpp>
+#include <spillway/offload/copy_room.hpp>
 #include <spillway/offload/copy_stream.hpp>
 #include <spillway/offload/error.hpp>
 #include <spillway/offload/stream_failure.hpp>
@@ -61,10 +62,7 @@ class HostStream final : public CopyStream {
       : delays_(delay_seed), delayed_(delay_seed != 0), worker_([this](const std::stop_token& stop) { work(stop); }) {}
 
   void copy(std::span<std::byte> destination, std::span<const std::byte> source) override {
-    if (destination.size() < source.size()) {
-      throw Error("a copy of " + std::to_string(source.size()) + " bytes into a buffer of " +
-                  std::to_string(destination.size()));
-    }
+    require_room(destination, source);
     if (!source.empty()) {
       run([destination, source] { std::memcpy(destination.data(), source.data(), source.size()); });
     }

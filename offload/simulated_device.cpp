@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <spillway/offload/access_ledger.hpp>
+#include <spillway/offload/copy_room.hpp>
 #include <spillway/offload/error.hpp>
 #include <spillway/offload/tier.hpp>
 #include <spillway/offload/unique_fd.hpp>
@@ -133,10 +134,7 @@ class SimulatedDevice::Stream final : public CopyStream {
         inner_(make_host_stream(shared_->first_seed == 0 ? 0 : shared_->first_seed * 64 + number_)) {}
 
   void copy(std::span<std::byte> destination, std::span<const std::byte> source) override {
-    if (destination.size() < source.size()) {
-      throw Error("a copy of " + std::to_string(source.size()) + " bytes into a buffer of " +
-                  std::to_string(destination.size()));
-    }
+    require_room(destination, source);
     if (source.empty()) {
       return;
     }
