@@ -1,65 +1,57 @@
 #include <spillway/optimizer/grad_clip.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
+#include <optional>
 #include <string>
+#include <vector>
 
-#include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/clamp.h>
-#include <ATen/ops/linalg_vector_norm.h>
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
 
 #include <spillway/offload/error.hpp>
+#include <spillway/offload/parallel.hpp>
+#include <spillway/optimizer/gradient_kernel.hpp>
 
 namespace spillway::optimizer {
 namespace {
 
-constexpr std::int64_t kBlockNumel = 16'384;
-
-// Eight sums that do not wait for one another, which a compiler can keep in vector registers.
-template <typename Element>
-double block_sum_of_squares(const Element* elements, std::int64_t numel) {
-  constexpr std::int64_t kSums = 8;
-  std::array<double, kSums> sums{};
-  std::int64_t i = 0;
-  for (; i + kSums <= numel; i += kSums) {
-    for (std::int64_t lane = 0; lane < kSums; ++lane) {
-      const auto value = static_cast<double>(elements[i + lane]);
-      sums[static_cast<std::size_t>(lane)] += value * value;
-    }
+std::optional<ElementType> kernel_type(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return ElementType::kFloat32;
+    case at::kBFloat16:
+      return ElementType::kBFloat16;
+    case at::kHalf:
+      return ElementType::kFloat16;
+    default:
+      return std::nullopt;
   }
-  for (; i < numel; ++i) {
-    const auto value = static_cast<double>(elements[i]);
-    sums[static_cast<std::size_t>(i % kSums)] += value * value;
-  }
-  return ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
 }
 
-double sum_of_squares(const at::Tensor& gradient) {
-  if (!gradient.device().is_cpu()) {
-    const double norm = at::linalg_vector_norm(gradient, 2, {}, false, at::kDouble).item<double>();
-    return norm * norm;
+// Blocks that no kernel knows: ATen works on so few elements with one thread.
+void append_squares(const at::Tensor& flat, std::vector<double>& sums) {
+  const auto block = static_cast<std::int64_t>(kSquaresBlockNumel);
+  for (std::int64_t begin = 0; begin < flat.numel(); begin += block) {
+    const at::Tensor part = flat.narrow(0, begin, std::min(block, flat.numel() - begin)).to(at::kDouble);
+    sums.push_back(part.square().sum().item<double>());
   }
-  const at::Tensor flat = gradient.contiguous();
-  double sum = 0.0;
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, flat.scalar_type(), "gradient_norm", [&] {
-    const auto* elements = flat.const_data_ptr<scalar_t>();
-    for (std::int64_t begin = 0; begin < flat.numel(); begin += kBlockNumel) {
-      sum += block_sum_of_squares(elements + begin, std::min(kBlockNumel, flat.numel() - begin));
-    }
-  });
-  return sum;
+}
+
+void append_squares(const GradientRun& run, const offload::Parallel& parallel, std::vector<double>& sums) {
+  const std::size_t before = sums.size();
+  sums.resize(before + squares_blocks({&run, 1}));
+  gradient_squares({&run, 1}, std::span(sums).subspan(before), parallel);
 }
 
 }  // namespace
 
 double gradient_norm(std::span<const at::Tensor> parameters) {
-  double sum = 0.0;
+  const offload::Parallel parallel;
+  std::vector<double> sums;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& gradient = parameters[i].grad();
     if (!gradient.defined()) {
@@ -69,9 +61,15 @@ double gradient_norm(std::span<const at::Tensor> parameters) {
       throw Error("the gradient of parameter " + std::to_string(i) +
                   " is sparse; clipping needs dense gradients: take to_dense() of it");
     }
-    sum += sum_of_squares(gradient);
+    const at::Tensor flat = gradient.contiguous().view(-1);
+    const auto type = kernel_type(flat.scalar_type());
+    if (type && flat.device().is_cpu()) {
+      append_squares({flat.const_data_ptr(), static_cast<std::uint64_t>(flat.numel()), *type}, parallel, sums);
+    } else {
+      append_squares(flat, sums);
+    }
   }
-  return std::sqrt(sum);
+  return std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
 }
 
 double clip_grad_norm_(std::span<const at::Tensor> parameters, double max_norm) {
