@@ -30,7 +30,8 @@ class NvmePath {
       folders_.clear();
     }
   }
-  NvmePath(std::vector<std::string> folders)  // NOLINT(google-explicit-constructor)
+  NvmePath(const char* folder) : NvmePath(std::string(folder)) {}  // NOLINT(google-explicit-constructor)
+  NvmePath(std::vector<std::string> folders)                       // NOLINT(google-explicit-constructor)
       : folders_(std::move(folders)) {}
 
   [[nodiscard]] bool empty() const noexcept { return folders_.empty(); }

@@ -26,6 +26,14 @@ using test::MemoryTiers;
 
 constexpr std::uint64_t kPage = kPageBytes;
 
+TEST(Tiers, TakesOneFolderAsTextOrSeveralAsAList) {
+  EXPECT_THAT(TiersOptions{.nvme_path = "a"}.nvme_path.folders(), testing::ElementsAre("a"));
+  EXPECT_THAT(TiersOptions{.nvme_path = std::string("a")}.nvme_path.folders(), testing::ElementsAre("a"));
+  EXPECT_TRUE(TiersOptions{.nvme_path = ""}.nvme_path.empty());
+  const std::vector<std::string> two{"a", "b"};
+  EXPECT_EQ(TiersOptions{.nvme_path = two}.nvme_path.folders(), two);
+}
+
 TEST(Tiers, HasNoDiskWithoutAPathAndNamesTheSettingWhenAskedForSome) {
   Tiers tiers({.host_bytes = 100});
   EXPECT_FALSE(tiers.has_disk());
