@@ -33,6 +33,20 @@ void check_all_reduce(const at::Tensor& tensor, Reduction reduction) {
 
 void check_all_gather(const at::Tensor& tensor) { check_dense(tensor, "all_gather"); }
 
+void check_all_to_all(std::span<const at::Tensor> outgoing, int world_size) {
+  if (outgoing.size() != static_cast<std::size_t>(world_size)) {
+    throw Error("all_to_all: got " + std::to_string(outgoing.size()) + " tensors for " + std::to_string(world_size) +
+                " ranks; pass one for each, an empty one where there is nothing to send");
+  }
+  for (const at::Tensor& tensor : outgoing) {
+    check_dense(tensor, "all_to_all");
+    if (tensor.scalar_type() != outgoing.front().scalar_type()) {
+      throw Error(std::string("all_to_all: the tensors are ") + c10::toString(outgoing.front().scalar_type()) +
+                  " and " + c10::toString(tensor.scalar_type()) + "; all have to be of one type");
+    }
+  }
+}
+
 void check_broadcast(const at::Tensor& tensor, int root, int world_size) {
   check_dense(tensor, "broadcast");
   if (root < 0 || root >= world_size) {

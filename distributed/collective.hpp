@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace at {
@@ -50,6 +51,12 @@ class Collective {
 
   /// Replaces `tensor` on every rank by that of rank `root`.
   virtual void broadcast(at::Tensor& tensor, int root) = 0;
+
+  /// Gives outgoing[r] to rank r. @param outgoing  one tensor for each rank, in rank order, all of one dtype, which is
+  /// the same on every rank. Sizes are free: they may differ from pair to pair and be empty.
+  /// @returns what each rank had for this one, in rank order: new tensors of one dimension, the elements in logical
+  /// order, on the device of outgoing[rank()], which is among them as a copy.
+  [[nodiscard]] virtual std::vector<at::Tensor> all_to_all(std::span<const at::Tensor> outgoing) = 0;
 
   /// Returns when every rank has called it.
   virtual void barrier() = 0;

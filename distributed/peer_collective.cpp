@@ -49,9 +49,11 @@ Header read(const at::Tensor& header) {
   return fields;
 }
 
-/// Whether the ranks with these headers can make the call together: only the first size of all_gather may differ.
+/// Whether the ranks with these headers can make the call together: only the first size of all_gather and all_to_all
+/// may differ.
 bool same_call(Header a, Header b) {
-  if (a[kOperation] == static_cast<std::int64_t>(Operation::AllGather) && a[kDimensions] > 0) {
+  const auto operation = static_cast<Operation>(a[kOperation]);
+  if ((operation == Operation::AllGather && a[kDimensions] > 0) || operation == Operation::AllToAll) {
     a[kSizes] = b[kSizes] = 0;
   }
   return a == b;
@@ -68,7 +70,11 @@ std::string describe(const Header& header) {
   } else if (operation == Operation::Broadcast) {
     text += " from rank " + std::to_string(header[kArgument]);
   }
-  text += std::string(" of ") + c10::toString(static_cast<c10::ScalarType>(header[kDtype])) + " [";
+  text += std::string(" of ") + c10::toString(static_cast<c10::ScalarType>(header[kDtype]));
+  if (operation == Operation::AllToAll) {
+    return text;
+  }
+  text += " [";
   const auto sizes = std::min(static_cast<std::size_t>(header[kDimensions]), kSizesMax);
   for (std::size_t i = 0; i < sizes; ++i) {
     text += (i == 0 ? "" : ", ") + std::to_string(header[kSizes + i]);
@@ -140,15 +146,19 @@ std::vector<at::Tensor> PeerCollective::nothing() const {
 }
 
 std::vector<at::Tensor> PeerCollective::agree(const Call& call, const at::Tensor& mine) {
-  const std::vector<at::Tensor> outgoing(static_cast<std::size_t>(self_.world_size), mine);
+  return agree(call, std::vector<at::Tensor>(static_cast<std::size_t>(self_.world_size), mine));
+}
+
+std::vector<at::Tensor> PeerCollective::agree(const Call& call, const std::vector<at::Tensor>& mine) {
+  const at::Tensor& own = mine[static_cast<std::size_t>(self_.rank)];
   std::vector<at::Tensor> headers = nothing();
   for (at::Tensor& header : headers) {
-    header = at::empty_like(mine);
+    header = at::empty_like(own);
   }
-  headers[static_cast<std::size_t>(self_.rank)] = mine;
-  exchange_->exchange(outgoing, headers, call);
+  headers[static_cast<std::size_t>(self_.rank)] = own;
+  exchange_->exchange(mine, headers, call);
 
-  const Header ours = read(mine);
+  const Header ours = read(own);
   for (std::size_t other = 0; other < headers.size(); ++other) {
     if (const Header theirs = read(headers[other]); !same_call(ours, theirs)) {
       throw Error("call " + std::to_string(call.number) + " of the group differs between ranks: rank " +
@@ -221,6 +231,30 @@ void PeerCollective::broadcast(at::Tensor& tensor, int root) {
     exchange_->exchange(outgoing, incoming, call);
     copy_back(flat, tensor);
   });
+}
+
+std::vector<at::Tensor> PeerCollective::all_to_all(std::span<const at::Tensor> outgoing) {
+  check_all_to_all(outgoing, self_.world_size);
+  const auto self = static_cast<std::size_t>(self_.rank);
+  std::vector<at::Tensor> received = nothing();
+  run(Operation::AllToAll, [&](const Call& call) {
+    std::vector<at::Tensor> pieces = nothing();
+    std::vector<at::Tensor> mine = nothing();
+    for (std::size_t r = 0; r < pieces.size(); ++r) {
+      pieces[r] = flatten_on_host(outgoing[r]);
+      mine[r] = make_header(call.operation, 0, pieces[r]);
+    }
+    const auto headers = agree(call, mine);
+    for (std::size_t r = 0; r < received.size(); ++r) {
+      received[r] = at::empty({read(headers[r])[kSizes]}, pieces[self].options());
+    }
+    received[self].copy_(pieces[self]);
+    exchange_->exchange(pieces, received, call);
+    for (at::Tensor& part : received) {
+      part = part.to(outgoing[self].device());
+    }
+  });
+  return received;
 }
 
 void PeerCollective::barrier() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <spillway/distributed/collective.hpp>
@@ -25,13 +26,17 @@ class PeerCollective final : public Collective {
   void all_reduce(at::Tensor& tensor, Reduction reduction) override;
   [[nodiscard]] std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   void broadcast(at::Tensor& tensor, int root) override;
+  [[nodiscard]] std::vector<at::Tensor> all_to_all(std::span<const at::Tensor> outgoing) override;
   void barrier() override;
 
  private:
   /// Runs `body(call)` as the next call of the group; keeps what it throws for the calls after it.
   template <typename Body>
   void run(Operation operation, Body body);
-  /// Shows `mine` to all ranks and returns theirs, in rank order. @throws Error where they make different calls.
+  /// Shows mine[r] to rank r and returns what the ranks show this one, in rank order. @throws Error where they make
+  /// different calls.
+  std::vector<at::Tensor> agree(const Call& call, const std::vector<at::Tensor>& mine);
+  /// The same, with one header for all ranks.
   std::vector<at::Tensor> agree(const Call& call, const at::Tensor& mine);
   /// One tensor for each rank, all undefined: exchange() moves what is put in.
   [[nodiscard]] std::vector<at::Tensor> nothing() const;

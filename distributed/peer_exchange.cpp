@@ -23,6 +23,8 @@ const char* name_of(Operation operation) noexcept {
       return "broadcast";
     case Operation::Barrier:
       return "barrier";
+    case Operation::AllToAll:
+      return "all_to_all";
   }
   return "unknown";
 }

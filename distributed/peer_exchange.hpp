@@ -12,7 +12,7 @@ class Tensor;
 
 namespace spillway::distributed {
 
-enum class Operation : std::uint8_t { AllReduce, AllGather, Broadcast, Barrier };
+enum class Operation : std::uint8_t { AllReduce, AllGather, Broadcast, Barrier, AllToAll };
 
 /// As it is called in the interface: "all_reduce".
 [[nodiscard]] const char* name_of(Operation operation) noexcept;

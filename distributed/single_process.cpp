@@ -15,4 +15,9 @@ std::vector<at::Tensor> SingleProcess::all_gather(const at::Tensor& tensor) {
 
 void SingleProcess::broadcast(at::Tensor& tensor, int root) { check_broadcast(tensor, root, /*world_size=*/1); }
 
+std::vector<at::Tensor> SingleProcess::all_to_all(std::span<const at::Tensor> outgoing) {
+  check_all_to_all(outgoing, /*world_size=*/1);
+  return {outgoing.front().detach().clone(at::MemoryFormat::Contiguous).view({-1})};
+}
+
 }  // namespace spillway::distributed

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include <spillway/distributed/collective.hpp>
@@ -14,6 +15,7 @@ class SingleProcess final : public Collective {
   void all_reduce(at::Tensor& tensor, Reduction reduction) override;
   [[nodiscard]] std::vector<at::Tensor> all_gather(const at::Tensor& tensor) override;
   void broadcast(at::Tensor& tensor, int root) override;
+  [[nodiscard]] std::vector<at::Tensor> all_to_all(std::span<const at::Tensor> outgoing) override;
   void barrier() override {}
 };
 

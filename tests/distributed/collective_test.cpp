@@ -81,21 +81,23 @@ TEST_P(Deadline, NamesOperationRankAndTimeOnEveryRankThatWaits) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, Deadline,
-                         ::testing::Values(NamedCall{"all_reduce",
-                                                     [](Collective& group) {
-                                                       at::Tensor tensor = at::ones({3});
-                                                       group.all_reduce(tensor, Reduction::Sum);
-                                                     }},
-                                           NamedCall{"all_gather",
-                                                     [](Collective& group) { (void)group.all_gather(at::ones({3})); }},
-                                           NamedCall{"broadcast",
-                                                     [](Collective& group) {
-                                                       at::Tensor tensor = at::ones({3});
-                                                       group.broadcast(tensor, 0);
-                                                     }},
-                                           NamedCall{"barrier", [](Collective& group) { group.barrier(); }}),
-                         [](const auto& each) { return std::string(each.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Threads, Deadline,
+    ::testing::Values(NamedCall{"all_reduce",
+                                [](Collective& group) {
+                                  at::Tensor tensor = at::ones({3});
+                                  group.all_reduce(tensor, Reduction::Sum);
+                                }},
+                      NamedCall{"all_gather", [](Collective& group) { (void)group.all_gather(at::ones({3})); }},
+                      NamedCall{"broadcast",
+                                [](Collective& group) {
+                                  at::Tensor tensor = at::ones({3});
+                                  group.broadcast(tensor, 0);
+                                }},
+                      NamedCall{"all_to_all",
+                                [](Collective& group) { (void)group.all_to_all(std::vector(3, at::ones({3}))); }},
+                      NamedCall{"barrier", [](Collective& group) { group.barrier(); }}),
+    [](const auto& each) { return std::string(each.param.name); });
 
 TEST(Deadline, NamesAllRanksThatAreMissing) {
   auto ends = distributed::make_thread_group(3, kShortDeadline);

@@ -128,11 +128,42 @@ void broadcasts_from_every_root(Collective& group) {
   }
 }
 
+/// What rank `from` has for rank `to`: of another size for each pair, none for the next rank.
+at::Tensor parcel(const Collective& group, int from, int to, at::ScalarType dtype) {
+  const bool none = to == (from + 1) % group.world_size();
+  return values_of(from * 10 + to, {none ? 0 : 3 + 2 * from + to, 2}, dtype);
+}
+
+void exchanges_pieces_of_any_size_between_all_pairs(Collective& group) {
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kByte}) {
+    std::vector<at::Tensor> outgoing;
+    for (int to = 0; to < group.world_size(); ++to) {
+      outgoing.push_back(parcel(group, group.rank(), to, dtype).t());
+    }
+    const auto received = group.all_to_all(outgoing);
+    ASSERT_EQ(received.size(), static_cast<std::size_t>(group.world_size()));
+    for (int from = 0; from < group.world_size(); ++from) {
+      const at::Tensor wanted = parcel(group, from, group.rank(), dtype).t().reshape({-1});
+      EXPECT_TRUE(at::equal(received[static_cast<std::size_t>(from)], wanted)) << dtype << " from " << from;
+    }
+  }
+}
+
+void gives_exchanged_tensors_memory_of_their_own(Collective& group) {
+  const std::vector<at::Tensor> outgoing(static_cast<std::size_t>(group.world_size()), at::zeros({4}));
+  for (at::Tensor& part : group.all_to_all(outgoing)) {
+    part.fill_(1);
+  }
+  EXPECT_TRUE(at::equal(outgoing.front(), at::zeros({4})));
+}
+
 void moves_empty_tensors(Collective& group) {
   at::Tensor empty = at::empty({0, 5});
   group.all_reduce(empty, Reduction::Mean);
   group.broadcast(empty, 0);
   EXPECT_EQ(group.all_gather(empty).front().sizes(), (at::IntArrayRef{0, 5}));
+  const std::vector<at::Tensor> nothing(static_cast<std::size_t>(group.world_size()), empty);
+  EXPECT_EQ(group.all_to_all(nothing).back().sizes(), (at::IntArrayRef{0}));
 }
 
 void refuses_wrong_arguments_and_lives_on(Collective& group) {
@@ -144,6 +175,11 @@ void refuses_wrong_arguments_and_lives_on(Collective& group) {
   expect_error([&] { group.all_reduce(integers, Reduction::Mean); }, "Long has no mean");
   expect_error([&] { group.all_reduce(booleans, Reduction::Sum); }, "Bool has no sum");
   expect_error([&] { (void)group.all_gather(sparse); }, "sparse");
+  const std::vector<at::Tensor> too_many(static_cast<std::size_t>(group.world_size()) + 1, integers);
+  expect_error([&] { (void)group.all_to_all(too_many); }, "one for each");
+  std::vector<at::Tensor> mixed(static_cast<std::size_t>(group.world_size()), integers);
+  mixed.back() = sparse;
+  expect_error([&] { (void)group.all_to_all(mixed); }, "sparse");
   expect_error([&] { group.broadcast(integers, group.world_size()); },
                "root is rank " + std::to_string(group.world_size()));
   expect_error([&] { group.broadcast(integers, -1); }, "root is rank -1");
@@ -176,6 +212,8 @@ const std::vector<Claim>& conformance_suite() {
       {"GathersInRankOrder", gathers_in_rank_order},
       {"GathersPiecesOfDifferentSizes", gathers_pieces_of_different_sizes},
       {"GivesGatheredTensorsMemoryOfTheirOwn", gives_gathered_tensors_memory_of_their_own},
+      {"ExchangesPiecesOfAnySizeBetweenAllPairs", exchanges_pieces_of_any_size_between_all_pairs},
+      {"GivesExchangedTensorsMemoryOfTheirOwn", gives_exchanged_tensors_memory_of_their_own},
       {"BroadcastsFromEveryRoot", broadcasts_from_every_root},
       {"MovesEmptyTensors", moves_empty_tensors},
       {"RefusesWrongArgumentsAndLivesOn", refuses_wrong_arguments_and_lives_on},
