@@ -31,7 +31,7 @@ class CollectiveLane {
   void run(const std::function<void()>& task);
 
   std::mutex mutex_;
-  std::exception_ptr failure_;  // Of the first task that threw; guarded by the mutex.
+  std::exception_ptr failure_;                   // Of the first task that threw; guarded by the mutex.
   std::unique_ptr<offload::CopyStream> worker_;  // Last: its thread uses the above.
 };
 

@@ -50,7 +50,7 @@ std::unique_ptr<torch::optim::Optimizer> plain_sgd(std::vector<at::Tensor> param
 
 at::Tensor eight_weights_accumulated() { return eight_weights_accumulated(plain_sgd); }
 
-at::Tensor eight_weights_accumulated(const MakeOptimizer& make) {
+at::Tensor eight_weights_accumulated(const MakeSgd& make) {
   const Example example;
   const auto optimizer = make({example.weights});
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
@@ -65,7 +65,7 @@ at::Tensor eight_weights_accumulated(const MakeOptimizer& make) {
 
 at::Tensor eight_weights_on_rank(distributed::Collective& group) { return eight_weights_on_rank(group, plain_sgd); }
 
-at::Tensor eight_weights_on_rank(distributed::Collective& group, const MakeOptimizer& make) {
+at::Tensor eight_weights_on_rank(distributed::Collective& group, const MakeSgd& make) {
   const Example example;
   const std::vector<at::Tensor> parameters{example.weights};
   const auto optimizer = make(parameters);

@@ -18,6 +18,7 @@
 
 #include "distributed/eight_weights.hpp"
 #include "distributed/ranks.hpp"
+#include "support/child_role.hpp"
 
 namespace spillway::test::process_group_test {
 namespace {
@@ -29,7 +30,7 @@ using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-constexpr const char* kProgram = SPILLWAY_RANK_PROGRAM;
+constexpr const char* kRole = "rank";
 constexpr int kPeerLost = 3;
 constexpr int kTimedOut = 4;
 constexpr std::chrono::seconds kLossNoticedWithin{5};
@@ -78,7 +79,7 @@ void wait_until_met(RankProcesses& ranks, int count) {
 class GlooConformance : public ::testing::TestWithParam<int> {};
 
 TEST_P(GlooConformance, HoldsForProcesses) {
-  RankProcesses ranks(kProgram, {"conform"}, GetParam());
+  RankProcesses ranks(kRole, {"conform"}, GetParam());
   for (const Outcome& outcome : ranks.wait()) {
     EXPECT_EQ(outcome.exit_status, 0) << outcome.output << outcome.error;
   }
@@ -88,8 +89,10 @@ INSTANTIATE_TEST_SUITE_P(Ranks, GlooConformance, ::testing::Values(2, 3));
 
 TEST(ProcessGroup, MeetsAtRankZeroWithoutALauncher) {
   const ReservedPort port;
-  Child first(kProgram, rank_options({"eight_weights"}, 0, 2, port.number(), /*rank_0_serves=*/true));
-  Child second(kProgram, rank_options({"eight_weights"}, 1, 2, port.number(), /*rank_0_serves=*/true));
+  Child first(this_program(),
+              rank_options(as_child(kRole, {"eight_weights"}), 0, 2, port.number(), /*rank_0_serves=*/true));
+  Child second(this_program(),
+               rank_options(as_child(kRole, {"eight_weights"}), 1, 2, port.number(), /*rank_0_serves=*/true));
   const Outcome outcome = first.wait();
   EXPECT_EQ(outcome.exit_status, 0) << outcome.error;
   EXPECT_EQ(second.wait().output, outcome.output);
@@ -99,7 +102,7 @@ TEST(ProcessGroup, TwoRanksEqualTwoAccumulatedMicroBatchesBitForBit) {
   const at::Tensor accumulated = eight_weights_accumulated();
   ASSERT_EQ(to_four_decimals(accumulated), kEightWeights);
 
-  RankProcesses ranks(kProgram, {"eight_weights"}, 2);
+  RankProcesses ranks(kRole, {"eight_weights"}, 2);
   for (const Outcome& outcome : ranks.wait()) {
     EXPECT_EQ(outcome.exit_status, 0) << outcome.error;
     EXPECT_EQ(outcome.output, to_hex_floats(accumulated) + "\n");
@@ -110,7 +113,7 @@ class KilledRank : public ::testing::TestWithParam<int> {};
 
 TEST_P(KilledRank, IsNamedByTheOthersLongBeforeTheDeadline) {
   const int victim = GetParam();
-  RankProcesses ranks(kProgram, {"reduce_for_ever"}, 3);
+  RankProcesses ranks(kRole, {"reduce_for_ever"}, 3);
   wait_until_met(ranks, 3);
 
   ranks.rank(victim).signal(SIGKILL);
@@ -130,8 +133,10 @@ INSTANTIATE_TEST_SUITE_P(Ranks, KilledRank, ::testing::Values(0, 2));
 
 TEST(ProcessGroup, NoticesThatTheRankIsLostThatServedTheStore) {
   const ReservedPort port;
-  Child first(kProgram, rank_options({"reduce_for_ever"}, 0, 2, port.number(), /*rank_0_serves=*/true));
-  Child second(kProgram, rank_options({"reduce_for_ever"}, 1, 2, port.number(), /*rank_0_serves=*/true));
+  Child first(this_program(),
+              rank_options(as_child(kRole, {"reduce_for_ever"}), 0, 2, port.number(), /*rank_0_serves=*/true));
+  Child second(this_program(),
+               rank_options(as_child(kRole, {"reduce_for_ever"}), 1, 2, port.number(), /*rank_0_serves=*/true));
   first.wait_for_output("met");
   second.wait_for_output("met");
 
@@ -147,7 +152,7 @@ class StalledRank : public ::testing::TestWithParam<const char*> {};
 TEST_P(StalledRank, TimesOutAtTheDeadlineWithOperationAndRank) {
   constexpr int kTimeoutMs = 1500;
   constexpr int kSlackMs = 3000;  // For a loaded machine; the default deadline is ten minutes.
-  RankProcesses ranks(kProgram, {std::string(GetParam()) + "_without_the_last", std::to_string(kTimeoutMs)}, 3);
+  RankProcesses ranks(kRole, {std::string(GetParam()) + "_without_the_last", std::to_string(kTimeoutMs)}, 3);
   int longest_ms = 0;
   for (int rank = 0; rank < 2; ++rank) {
     const Outcome outcome = ranks.rank(rank).wait();
@@ -167,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(Calls, StalledRank, ::testing::Values("all_reduce", "br
                          [](const auto& each) { return std::string(each.param); });
 
 TEST(ProcessGroup, TimesOutOnAProcessThatIsStoppedInTheMiddle) {
-  RankProcesses ranks(kProgram, {"reduce_for_ever", "1500"}, 3);
+  RankProcesses ranks(kRole, {"reduce_for_ever", "1500"}, 3);
   wait_until_met(ranks, 3);
 
   ranks.rank(1).signal(SIGSTOP);
@@ -183,7 +188,7 @@ TEST(ProcessGroup, TimesOutOnAProcessThatIsStoppedInTheMiddle) {
 }
 
 TEST(ProcessGroup, PassesALossOnToARankThatWasNotInTheCall) {
-  RankProcesses ranks(kProgram, {"learn_from_rank_0"}, 3);
+  RankProcesses ranks(kRole, {"learn_from_rank_0"}, 3);
   wait_until_met(ranks, 3);
   ranks.rank(1).signal(SIGKILL);
   ranks.rank(0).wait_for_output("failed");
@@ -196,7 +201,7 @@ TEST(ProcessGroup, PassesALossOnToARankThatWasNotInTheCall) {
 }
 
 TEST(ProcessGroup, PassesADeadlineOnToARankThatWasNotInTheCall) {
-  RankProcesses ranks(kProgram, {"learn_from_rank_0", "1500"}, 3);
+  RankProcesses ranks(kRole, {"learn_from_rank_0", "1500"}, 3);
   wait_until_met(ranks, 3);
   ranks.rank(0).wait_for_output("failed");
 
@@ -209,7 +214,7 @@ TEST(ProcessGroup, PassesADeadlineOnToARankThatWasNotInTheCall) {
 }
 
 TEST(ProcessGroup, NamesTheRankThatNeverCameToTheRendezvous) {
-  RankProcesses ranks(kProgram, {"conform", "30000", "3000"}, /*world_size=*/3, /*count=*/2);
+  RankProcesses ranks(kRole, {"conform", "30000", "3000"}, /*world_size=*/3, /*count=*/2);
   for (const Outcome& outcome : ranks.wait()) {
     EXPECT_EQ(outcome.exit_status, kTimedOut) << outcome.error;
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("rendezvous"), HasSubstr("2 did not arrive"), HasSubstr("3000 ms")));

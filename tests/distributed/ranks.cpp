@@ -3,6 +3,8 @@
 #include <thread>
 #include <utility>
 
+#include "support/child_role.hpp"
+
 namespace spillway::test {
 
 void on_rank_threads(std::vector<std::unique_ptr<distributed::Collective>> ends,
@@ -27,10 +29,11 @@ SpawnOptions rank_options(const std::vector<std::string>& arguments, int rank, i
                           {"OMP_NUM_THREADS", "1"}}};
 }
 
-RankProcesses::RankProcesses(const std::filesystem::path& program, const std::vector<std::string>& arguments,
-                             int world_size, int count) {
+RankProcesses::RankProcesses(std::string_view role, const std::vector<std::string>& arguments, int world_size,
+                             int count) {
   for (int rank = 0; rank < count; ++rank) {
-    ranks_.push_back(std::make_unique<Child>(program, rank_options(arguments, rank, world_size, host_.port())));
+    ranks_.push_back(std::make_unique<Child>(this_program(),
+                                             rank_options(as_child(role, arguments), rank, world_size, host_.port())));
   }
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <spillway/distributed/collective.hpp>
@@ -18,13 +18,13 @@ void on_rank_threads(std::vector<std::unique_ptr<distributed::Collective>> ends,
                      const std::function<void(distributed::Collective&)>& body);
 
 /// Ranks as processes of this machine, started anew, that meet at a store which this process serves: as under torchrun.
+/// Each plays a role of this test program.
 class RankProcesses {
  public:
   /// Starts `count` ranks of a world of `world_size` (fewer, where the others are to be missing).
-  RankProcesses(const std::filesystem::path& program, const std::vector<std::string>& arguments, int world_size,
-                int count);
-  RankProcesses(const std::filesystem::path& program, const std::vector<std::string>& arguments, int world_size)
-      : RankProcesses(program, arguments, world_size, world_size) {}
+  RankProcesses(std::string_view role, const std::vector<std::string>& arguments, int world_size, int count);
+  RankProcesses(std::string_view role, const std::vector<std::string>& arguments, int world_size)
+      : RankProcesses(role, arguments, world_size, world_size) {}
 
   [[nodiscard]] Child& rank(int number) { return *ranks_.at(static_cast<std::size_t>(number)); }
   /// Waits for all to end. @returns their outcomes in rank order.

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string>
 
+#include "support/child_role.hpp"
 #include "support/spawn.hpp"
 #include "support/temp_dir.hpp"
 
@@ -24,8 +25,9 @@ struct Peak {
 
 Peak peak_of(const std::string& kind, const std::string& device, std::uint64_t host_bytes) {
   const TempDir folder("peak");
-  const Outcome outcome =
-      run(TRAINING_CHILD, {.arguments = {"peak", kind, device, folder.path().string(), std::to_string(host_bytes)}});
+  const Outcome outcome = run(
+      this_program(),
+      {.arguments = as_child("training", {"peak", kind, device, folder.path().string(), std::to_string(host_bytes)})});
   EXPECT_EQ(outcome.exit_status, 0) << outcome.error;
   Peak peak;
   std::istringstream words(outcome.output);
@@ -57,7 +59,7 @@ TEST(AKilledRun, LeavesNoFileBehind) {
   const TempDir folder("killed");
   bool in_the_middle = false;
   for (int attempt = 0; attempt < 10 && !in_the_middle; ++attempt) {
-    Child child(TRAINING_CHILD, {.arguments = {"forever", folder.path().string()}});
+    Child child(this_program(), {.arguments = as_child("training", {"forever", folder.path().string()})});
     child.wait_for_output("begin 3\n");
     EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "its swap file has a name";
     child.signal(SIGKILL);

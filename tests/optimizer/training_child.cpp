@@ -1,6 +1,6 @@
-// A program that trains made-up parameters, for tests that look at a process from outside.
-//   training_child peak adamw|sgd none|cpu|nvme FOLDER HOST_BYTES   prints "peak_bytes N": its peak resident memory
-//   training_child forever FOLDER                                   prints "begin K", "end K" around each step
+// A child that trains made-up parameters, for tests that look at a process from outside.
+//   --child=training peak adamw|sgd none|cpu|nvme FOLDER HOST_BYTES   prints "peak_bytes N": its peak resident memory
+//   --child=training forever FOLDER                                   prints "begin K", "end K" around each step
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -13,6 +13,9 @@
 
 #include <spillway/optimizer/sharded_optimizer.hpp>
 
+#include "support/child_role.hpp"
+
+namespace spillway::test::training_child {
 namespace {
 
 std::vector<at::Tensor> parameters(std::int64_t count, std::int64_t numel) {
@@ -24,8 +27,8 @@ std::vector<at::Tensor> parameters(std::int64_t count, std::int64_t numel) {
   return result;
 }
 
-spillway::OptimizerConfig streaming_config(const std::string& folder, std::uint64_t host_bytes) {
-  spillway::OptimizerConfig config;
+OptimizerConfig streaming_config(const std::string& folder, std::uint64_t host_bytes) {
+  OptimizerConfig config;
   config.nvme_path = folder;
   config.tiers_options.host_bytes = host_bytes;
   return config;
@@ -53,11 +56,9 @@ void print_peak(const std::string& kind, const std::string& device, const std::s
   } else {
     plain = std::make_unique<torch::optim::AdamW>(weights);
   }
-  spillway::OptimizerConfig config = streaming_config(folder, host_bytes);
-  config.state = device == "none"  ? spillway::StateDevice::kNone
-                 : device == "cpu" ? spillway::StateDevice::kCpu
-                                   : spillway::StateDevice::kNvme;
-  const auto optimizer = spillway::wrap(std::move(plain), std::move(config));
+  OptimizerConfig config = streaming_config(folder, host_bytes);
+  config.state = device == "none" ? StateDevice::kNone : device == "cpu" ? StateDevice::kCpu : StateDevice::kNvme;
+  const auto optimizer = wrap(std::move(plain), std::move(config));
   for (int step = 0; step < 3; ++step) {
     optimizer->step();
   }
@@ -69,8 +70,7 @@ void print_peak(const std::string& kind, const std::string& device, const std::s
 
 [[noreturn]] void train_forever(const std::string& folder) {
   const auto weights = parameters(8, 1 << 20);
-  const auto optimizer =
-      spillway::wrap(std::make_unique<torch::optim::AdamW>(weights), streaming_config(folder, 40 << 20));
+  const auto optimizer = wrap(std::make_unique<torch::optim::AdamW>(weights), streaming_config(folder, 40 << 20));
   if (optimizer->placement().disk_bytes == 0) {
     throw std::runtime_error("nothing is on disk");
   }
@@ -83,17 +83,19 @@ void print_peak(const std::string& kind, const std::string& device, const std::s
   }
 }
 
-}  // namespace
-
-int main(int count, char** arguments) {
-  const std::vector<std::string> words(arguments, arguments + count);
-  if (words.size() == 6 && words[1] == "peak") {
-    print_peak(words[2], words[3], words[4], std::stoull(words[5]));
-  } else if (words.size() == 3 && words[1] == "forever") {
-    train_forever(words[2]);
+int play(ChildRole::Arguments words) {
+  if (words.size() == 5 && words[0] == "peak") {
+    print_peak(words[1], words[2], words[3], std::stoull(words[4]));
+  } else if (words.size() == 2 && words[0] == "forever") {
+    train_forever(words[1]);
   } else {
     std::fputs("usage: see the source\n", stderr);
     return 2;
   }
   return 0;
 }
+
+const ChildRole role("training", play);
+
+}  // namespace
+}  // namespace spillway::test::training_child

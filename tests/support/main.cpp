@@ -1,13 +1,18 @@
-// Runs the tests of some files of a program: `offload_tests --in=budget_test.cpp,planner_test.cpp`, or all of them.
+// Runs the tests of some files of a program: `offload_tests --in=budget_test.cpp,planner_test.cpp`, or all of them. As
+// a child of its own tests it plays a role instead (support/child_role.hpp).
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 #include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <gtest/gtest.h>
+
+#include "support/child_role.hpp"
 
 namespace {
 
@@ -40,6 +45,10 @@ std::string filter_of(std::string_view files) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv, argv + argc);
+  if (const std::optional<int> status = spillway::test::play_child_role(words)) {
+    return *status;
+  }
   testing::InitGoogleTest(&argc, argv);
   for (const std::string_view argument : std::span(argv, static_cast<std::size_t>(argc)).subspan(1)) {
     if (!argument.starts_with(kIn)) {

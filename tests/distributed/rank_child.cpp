@@ -1,4 +1,5 @@
-// One rank of a group, started by process_group_test: rank_program SCENARIO [TIMEOUT_MS [RENDEZVOUS_TIMEOUT_MS]].
+// One rank of a group, started by process_group_test: --child=rank SCENARIO
+// [TIMEOUT_MS [RENDEZVOUS_TIMEOUT_MS]].
 // Exit status: 0 done, 1 an expectation failed or an unexpected error, 3 PeerLost, 4 TimedOut.
 
 #include <signal.h>
@@ -21,8 +22,9 @@
 
 #include "distributed/conformance.hpp"
 #include "distributed/eight_weights.hpp"
+#include "support/child_role.hpp"
 
-namespace spillway::test {
+namespace spillway::test::rank_child {
 namespace {
 
 using distributed::Collective;
@@ -145,15 +147,21 @@ int run(const std::string& scenario, const distributed::GroupOptions& options) {
   return ::testing::UnitTest::GetInstance()->Failed() ? 1 : 0;
 }
 
-}  // namespace
-}  // namespace spillway::test
-
-int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  const sigset_t signals = spillway::test::usr1();
-  sigprocmask(SIG_BLOCK, &signals, nullptr);  // Before any thread starts, so that sigwait gets it.
-  spillway::distributed::GroupOptions options;
-  options.timeout = std::chrono::milliseconds(argc > 2 ? std::stoi(argv[2]) : 30'000);
-  options.rendezvous_timeout = std::chrono::milliseconds(argc > 3 ? std::stoi(argv[3]) : 30'000);
-  return spillway::test::run(argc > 1 ? argv[1] : "", options);
+milliseconds milliseconds_at(ChildRole::Arguments words, std::size_t index) {
+  return milliseconds(words.size() > index ? std::stoi(words[index]) : 30'000);
 }
+
+int play(ChildRole::Arguments words) {
+  ::testing::InitGoogleTest();
+  const sigset_t signals = usr1();
+  sigprocmask(SIG_BLOCK, &signals, nullptr);  // Before any thread starts, so that sigwait gets it.
+  distributed::GroupOptions options;
+  options.timeout = milliseconds_at(words, 1);
+  options.rendezvous_timeout = milliseconds_at(words, 2);
+  return run(words.empty() ? "" : words[0], options);
+}
+
+const ChildRole role("rank", play);
+
+}  // namespace
+}  // namespace spillway::test::rank_child
