@@ -12,6 +12,7 @@
 
 #include <spillway/optimizer/sharded_optimizer.hpp>
 
+namespace spillway::optimizer::adam_bench {
 namespace {
 
 constexpr std::int64_t kTensors = 16;
@@ -105,3 +106,4 @@ BENCHMARK(AdamWStep)
     ->DisplayAggregatesOnly();
 
 }  // namespace
+}  // namespace spillway::optimizer::adam_bench

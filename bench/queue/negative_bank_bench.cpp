@@ -19,6 +19,7 @@
 #include <spillway/queue/negative_bank.hpp>
 #include <spillway/queue/streaming_loss.hpp>
 
+namespace spillway::queue::negative_bank_bench {
 namespace {
 
 using spillway::NegativeBank;
@@ -144,3 +145,4 @@ BENCHMARK(products)
 BENCHMARK(enqueue)->Name("Enqueue")->Arg(64)->Arg(256)->UseRealTime()->Unit(benchmark::kMicrosecond);
 
 }  // namespace
+}  // namespace spillway::queue::negative_bank_bench

@@ -18,7 +18,7 @@
 #include <spillway/app/training/training_step.hpp>
 #include <spillway/distributed/single_process.hpp>
 
-namespace spillway::app {
+namespace spillway::app::step_bench {
 namespace {
 
 Config config_of(bool on_disk) {
@@ -69,10 +69,10 @@ void run_steps(benchmark::State& state, bool on_disk) {
   state.counters["stall_ms_per_step"] = static_cast<double>(tiers->stats().stall_ns - stalled_ns) * 1e-6 / iterations;
 }
 
-void BM_StepInMemory(benchmark::State& state) { run_steps(state, false); }
-void BM_StepOnDisk(benchmark::State& state) { run_steps(state, true); }
-BENCHMARK(BM_StepInMemory)->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK(BM_StepOnDisk)->Unit(benchmark::kMillisecond)->UseRealTime();
+void StepInMemory(benchmark::State& state) { run_steps(state, false); }
+void StepOnDisk(benchmark::State& state) { run_steps(state, true); }
+BENCHMARK(StepInMemory)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(StepOnDisk)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 }  // namespace
-}  // namespace spillway::app
+}  // namespace spillway::app::step_bench
