@@ -19,19 +19,19 @@ OptimizerParamState* find_state(torch::optim::Optimizer& optimizer, const at::Te
 // The bytes of a state tensor, on the CPU.
 at::Tensor view(const ParameterSlot& slot, const FieldSlot& field, std::span<std::byte> block) {
   return at::from_blob(block.data() + field.offset, slot.parameter.sizes(), field.strides,
-                       at::device(at::kCPU).dtype(slot.parameter.scalar_type()));
+                       at::device(at::kCPU).dtype(field.type));
 }
 
 // Copies `tensor` into the block, whose strides follow it: later steps then visit the elements in the order in which
 // LibTorch would.
 void store(const at::Tensor& tensor, const StateFields& fields, const ParameterSlot& slot, FieldSlot& field,
            std::span<std::byte> block) {
-  if (tensor.sizes() != slot.parameter.sizes() || tensor.dtype() != slot.parameter.dtype() ||
+  if (tensor.sizes() != slot.parameter.sizes() || !may_have_type(slot, tensor.scalar_type()) ||
       tensor.layout() != at::kStrided) {
     throw Error("the step made a state tensor " + std::string(fields.names()[field.field]) + " for " + slot.name +
                 " that is not of the parameter's size, type and layout: is its gradient?");
   }
-  if (tensor.is_non_overlapping_and_dense()) {
+  if (!slot.fused && tensor.is_non_overlapping_and_dense()) {
     field.strides = tensor.strides().vec();
   }
   view(slot, field, block).copy_(tensor);
@@ -113,8 +113,7 @@ void copy_out_of_block(const StateFields& fields, torch::optim::Optimizer& optim
     }
     for (const FieldSlot& field : slot.fields) {
       fields.tensor(*state, field.field) =
-          view(slot, field, block)
-              .to(slot.parameter.device(), slot.parameter.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+          view(slot, field, block).to(slot.parameter.device(), field.type, /*non_blocking=*/false, /*copy=*/true);
     }
   }
 }

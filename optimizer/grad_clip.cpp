@@ -15,22 +15,10 @@
 #include <spillway/offload/error.hpp>
 #include <spillway/offload/parallel.hpp>
 #include <spillway/optimizer/gradient_kernel.hpp>
+#include <spillway/optimizer/kernel_tensor.hpp>
 
 namespace spillway::optimizer {
 namespace {
-
-std::optional<ElementType> kernel_type(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-      return ElementType::kFloat32;
-    case at::kBFloat16:
-      return ElementType::kBFloat16;
-    case at::kHalf:
-      return ElementType::kFloat16;
-    default:
-      return std::nullopt;
-  }
-}
 
 // Blocks that no kernel knows: ATen works on so few elements with one thread.
 void append_squares(const at::Tensor& flat, std::vector<double>& sums) {
@@ -62,7 +50,7 @@ double gradient_norm(std::span<const at::Tensor> parameters) {
                   " is sparse; clipping needs dense gradients: take to_dense() of it");
     }
     const at::Tensor flat = gradient.contiguous().view(-1);
-    const auto type = kernel_type(flat.scalar_type());
+    const auto type = kernel_element_type(flat.scalar_type());
     if (type && flat.device().is_cpu()) {
       append_squares({flat.const_data_ptr(), static_cast<std::uint64_t>(flat.numel()), *type}, parallel, sums);
     } else {

@@ -4,12 +4,15 @@
 #include <typeinfo>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <c10/util/Type.h>
 #include <torch/serialize/archive.h>
 
 #include <spillway/offload/error.hpp>
+#include <spillway/optimizer/fused_update.hpp>
 #include <spillway/optimizer/grad_clip.hpp>
 #include <spillway/optimizer/state_fields.hpp>
 
@@ -27,6 +30,11 @@ const StateFields& fields_of(const torch::optim::Optimizer& optimizer, const Sta
   return *fields;
 }
 
+// State that somebody describes himself is not the kernels'.
+bool has_kernels(const torch::optim::Optimizer& optimizer, const StateFields* own) {
+  return own == nullptr && find_fused_update(optimizer) != nullptr;
+}
+
 std::unique_ptr<torch::optim::Optimizer> checked(std::unique_ptr<torch::optim::Optimizer> optimizer,
                                                  const OptimizerConfig& config) {
   if (optimizer == nullptr) {
@@ -38,6 +46,8 @@ std::unique_ptr<torch::optim::Optimizer> checked(std::unique_ptr<torch::optim::O
       throw ConfigError("buffer_count is " + std::to_string(config.buffer_count) +
                         "; reading ahead takes at least 2 staging buffers");
     }
+  } else if (config.kernels == UpdateKernels::kFused) {
+    throw ConfigError("fused kernels update state that lies in blocks, which StateDevice::kNone has not: take kCpu");
   }
   return optimizer;
 }
@@ -78,8 +88,15 @@ Optimizer::Optimizer(std::unique_ptr<torch::optim::Optimizer> wrapped, Optimizer
     options.host_bytes = config.host_bytes;
     options.sub_group_numel = config.sub_group_numel;
     options.ring_slots = config.buffer_count;
+    options.form.fused = config.kernels == UpdateKernels::kFused && has_kernels(*wrapped_, own_fields_.get());
     state_ = std::make_unique<StreamedState>(*wrapped_, fields_of(*wrapped_, own_fields_.get()), tiers_, options);
     state_->follow(param_groups_);
+    if (options.form.fused) {
+      tiers_->log(state_->describe_update());
+    } else if (config.kernels == UpdateKernels::kFused) {
+      tiers_->log("there are no fused kernels for " + c10::demangle(typeid(*wrapped_).name()) +
+                  ": its own step updates all parameters");
+    }
   }
 }
 
@@ -227,11 +244,30 @@ void Optimizer::save(torch::serialize::OutputArchive& archive) const {
   wrapped_->save(archive);
 }
 
+// LibTorch's load takes the state of a parameter that is listed twice away again at its second mention: something else
+// stands there meanwhile.
+void Optimizer::load_wrapped(torch::serialize::InputArchive& archive) {
+  std::unordered_set<const c10::TensorImpl*> seen;
+  std::vector<at::Tensor> in_their_place;
+  for (auto& group : wrapped_->param_groups()) {
+    for (at::Tensor& parameter : group.params()) {
+      if (!seen.insert(parameter.unsafeGetTensorImpl()).second) {
+        parameter = in_their_place.emplace_back(at::empty({0}));
+      }
+    }
+  }
+  wrapped_->load(archive);
+  for (const at::Tensor& other : in_their_place) {
+    wrapped_->state().erase(other.unsafeGetTensorImpl());
+  }
+  give_wrapped_all_parameters();
+}
+
 void Optimizer::load(torch::serialize::InputArchive& archive) {
   refuse_if_poisoned();
   follow_groups();
   give_wrapped_all_parameters();
-  wrapped_->load(archive);
+  load_wrapped(archive);
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     param_groups_[g].set_options(wrapped_->param_groups()[g].options().clone());
   }

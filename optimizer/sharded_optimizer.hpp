@@ -21,8 +21,19 @@ enum class StateDevice : std::uint8_t {
   kNvme,  ///< As much as the budget holds in host memory, the rest in a swap file, read ahead of use.
 };
 
+/// Who computes an update.
+enum class UpdateKernels : std::uint8_t {
+  kLibTorch,  ///< LibTorch's own step: bit for bit the plain optimizer.
+  kFused,     ///< Fused kernels where there are some, LibTorch's step for what is left.
+};
+
 struct OptimizerConfig {
   StateDevice state = StateDevice::kNvme;
+  /// kFused updates in one pass over memory, for Adam, AdamW, SGD and Adagrad of LibTorch and float32, bfloat16 and
+  /// float16 parameters that are dense and on the CPU; one line in the log says what LibTorch updates instead, and why.
+  /// A step's weights are within 4 ulp of max(|w|, |Δw|) of LibTorch's formula evaluated exactly; the state is float32
+  /// whatever the parameter's type. Needs the state in blocks: not with StateDevice::kNone.
+  UpdateKernels kernels = UpdateKernels::kLibTorch;
   /// Elements of the parameters that are updated together, cut at whole tensors. 0: a size chosen from the budget.
   std::uint64_t sub_group_numel = 0;
   unsigned buffer_count = 4;  ///< Staging buffers of a sub-group each; at least 2.
@@ -38,8 +49,8 @@ struct OptimizerConfig {
 
 /// An optimizer of LibTorch whose state is kept elsewhere and streamed through each step; made by wrap(). It owns the
 /// parameter groups, so that LibTorch's schedulers, zero_grad and add_param_group work on it; their options count from
-/// the next step on. Weights are bit for bit those of the wrapped optimizer alone, wherever the state lives. Its own
-/// state() map stays empty: the state is in blocks. One caller at a time.
+/// the next step on. Weights are the same bits wherever the state lives, and with UpdateKernels::kLibTorch those of the
+/// wrapped optimizer alone. Its own state() map stays empty: the state is in blocks. One caller at a time.
 class Optimizer final : public torch::optim::Optimizer {
  public:
   /// @see wrap.
@@ -50,9 +61,10 @@ class Optimizer final : public torch::optim::Optimizer {
   /// sub-group. Blocks on reads that were not hidden; the last writes go on in the background.
   /// @returns the closure's loss, an undefined tensor without one.
   /// @throws ConfigError where a group's options ask for state that there is no room for (momentum or amsgrad turned
-  /// on since wrap), Error for a sparse gradient, BudgetExceeded or OutOfSpace for parameters that are new: nothing has
-  /// changed then. What I/O (IoError, Corruption, TimedOut) or LibTorch throws in the middle leaves weights
-  /// part-updated: each later step() then throws Error with that reason.
+  /// on since wrap), Error for a sparse gradient or, with fused kernels, a parameter that is not what it was or a
+  /// gradient that is not like it, BudgetExceeded or OutOfSpace for parameters that are new: nothing has changed then.
+  /// What I/O (IoError, Corruption, TimedOut) or LibTorch throws in the middle leaves weights part-updated: each later
+  /// step() then throws Error with that reason.
   at::Tensor step(LossClosure closure = nullptr) override;
 
   /// As LibTorch's, and prefetch().
@@ -92,6 +104,7 @@ class Optimizer final : public torch::optim::Optimizer {
   [[nodiscard]] std::vector<at::Tensor> all_parameters() const;
   void follow_groups();
   void give_wrapped_all_parameters() const;
+  void load_wrapped(torch::serialize::InputArchive& archive);
   void refuse_if_poisoned() const;
   void poison_on_failure(const std::function<void()>& work);
 
@@ -104,9 +117,9 @@ class Optimizer final : public torch::optim::Optimizer {
 
 /// Wraps an optimizer that was already constructed, and possibly stepped: its state is taken over.
 /// @throws ConfigError for a null optimizer, one of a kind whose state is not known (LBFGS; a subclass without
-/// state_fields), a buffer_count below 2, kNvme without a path; IoError for a path that is missing or not writable;
-/// BudgetExceeded, with a table, where the host budget holds not even the staging buffers; OutOfSpace where the disk
-/// does not hold the rest.
+/// state_fields), a buffer_count below 2, kNvme without a path, fused kernels with kNone; IoError for a path that is
+/// missing or not writable; BudgetExceeded, with a table, where the host budget holds not even the staging buffers;
+/// OutOfSpace where the disk does not hold the rest.
 [[nodiscard]] std::unique_ptr<Optimizer> wrap(std::unique_ptr<torch::optim::Optimizer> optimizer,
                                               OptimizerConfig config = {});
 
@@ -119,5 +132,6 @@ using optimizer::StateDevice;
 using optimizer::StateFields;
 using optimizer::StatePlacement;
 using optimizer::StepBytes;
+using optimizer::UpdateKernels;
 using optimizer::wrap;
 }  // namespace spillway

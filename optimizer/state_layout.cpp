@@ -7,6 +7,7 @@
 
 #include <spillway/offload/error.hpp>
 #include <spillway/offload/tier.hpp>
+#include <spillway/optimizer/kernel_tensor.hpp>
 
 namespace spillway::optimizer {
 namespace {
@@ -18,7 +19,8 @@ std::uint64_t align(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAl
 
 void check_existing(const at::Tensor& tensor, const ParameterSlot& slot, std::string_view field) {
   const at::Tensor& parameter = slot.parameter;
-  if (tensor.sizes() != parameter.sizes() || tensor.dtype() != parameter.dtype() || tensor.layout() != at::kStrided) {
+  if (tensor.sizes() != parameter.sizes() || !may_have_type(slot, tensor.scalar_type()) ||
+      tensor.layout() != at::kStrided) {
     throw ConfigError("state tensor " + std::string(field) + " of " + slot.name +
                       " is not of the parameter's size, type and layout; wrap an optimizer that LibTorch made");
   }
@@ -26,11 +28,23 @@ void check_existing(const at::Tensor& tensor, const ParameterSlot& slot, std::st
 
 }  // namespace
 
+bool may_have_type(const ParameterSlot& slot, at::ScalarType type) noexcept {
+  return type == slot.parameter.scalar_type() || (slot.fused && type == at::kFloat);
+}
+
 ParameterSlot make_slot(const at::Tensor& parameter, std::string name, FieldMask planned, const StateFields& fields,
-                        torch::optim::OptimizerParamState* existing) {
-  ParameterSlot slot{parameter, std::move(name), planned, {}};
+                        torch::optim::OptimizerParamState* existing, const SlotForm& form) {
+  ParameterSlot slot;
+  slot.parameter = parameter;
+  slot.name = std::move(name);
+  slot.planned = planned;
   if (parameter.layout() != at::kStrided) {
     throw ConfigError(slot.name + " is sparse; " + std::string(fields.optimizer()) + " needs dense parameters");
+  }
+  if (form.fused && kernel_refusal(parameter).empty()) {
+    slot.fused = true;
+    slot.sizes = parameter.sizes().vec();
+    slot.strides = parameter.strides().vec();
   }
   // Without memory: only the strides that zeros_like would choose are of interest.
   const std::vector<std::int64_t> like =
@@ -45,8 +59,12 @@ ParameterSlot make_slot(const at::Tensor& parameter, std::string name, FieldMask
                         ", which its options ask for: set them before the first step");
     }
     if ((slot.planned >> field & 1U) != 0 && parameter.numel() > 0) {
-      const bool dense = present.defined() && present.is_non_overlapping_and_dense();
-      slot.fields.push_back({field, 0, parameter.nbytes(), dense ? present.strides().vec() : like});
+      const bool keeps_strides = !slot.fused && present.defined() && present.is_non_overlapping_and_dense();
+      const at::ScalarType type = slot.fused ? at::kFloat : parameter.scalar_type();
+      slot.fields.push_back({.field = field,
+                             .bytes = static_cast<std::uint64_t>(parameter.numel()) * at::elementSize(type),
+                             .strides = keeps_strides ? present.strides().vec() : like,
+                             .type = type});
     }
   }
   return slot;

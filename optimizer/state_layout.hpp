@@ -19,6 +19,12 @@ struct FieldSlot {
   std::uint64_t offset = 0;           ///< In the block; a multiple of 64.
   std::uint64_t bytes = 0;            ///< > 0.
   std::vector<std::int64_t> strides;  ///< Those of LibTorch's own tensor: bits depend on the order of elements.
+  at::ScalarType type = at::kFloat;   ///< Of the elements in the block.
+};
+
+/// What slots are made for.
+struct SlotForm {
+  bool fused = false;  ///< Kernels update what they can: @see kernel_refusal.
 };
 
 /// A parameter and its state. Tensors of no elements have no fields here: they stay with LibTorch.
@@ -27,6 +33,10 @@ struct ParameterSlot {
   std::string name;       ///< "parameter 3 of group 0": for messages.
   FieldMask planned = 0;  ///< Tensors that there is room for.
   std::vector<FieldSlot> fields;
+  /// Kernels update the parameter. Its state is float32 then, whatever its own type, in the order of its own elements.
+  bool fused = false;
+  std::vector<std::int64_t> sizes;    ///< Of a fused parameter as the slot was made: what its state fits.
+  std::vector<std::int64_t> strides;  ///< The same.
 };
 
 /// One use of a parameter by a group. A tied parameter has several.
@@ -52,9 +62,15 @@ struct SubGroupLimits {
 /// A slot for `parameter` with room for the `planned` tensors, shaped as LibTorch makes them (zeros like the
 /// parameter, strides kept where it is dense). `existing`, which may be null, gives those that already exist their
 /// present strides. Offsets are set by pack().
-/// @throws ConfigError for a sparse parameter, or where an existing tensor is not of the parameter's size and type.
+/// @throws ConfigError for a sparse parameter, or where an existing tensor is not of the parameter's size and type (or
+/// float32, for a fused one).
 [[nodiscard]] ParameterSlot make_slot(const at::Tensor& parameter, std::string name, FieldMask planned,
-                                      const StateFields& fields, torch::optim::OptimizerParamState* existing);
+                                      const StateFields& fields, torch::optim::OptimizerParamState* existing,
+                                      const SlotForm& form = {});
+
+/// Whether a state tensor that LibTorch made or loaded may come in this type: the parameter's own, or float32 for a
+/// fused parameter.
+[[nodiscard]] bool may_have_type(const ParameterSlot& slot, at::ScalarType type) noexcept;
 
 /// Cuts slots, in their order, into sub-groups within the limits. A parameter without state counts as nothing.
 /// `first_number` is the number of the first one in its label.

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <iterator>
+#include <sstream>
 #include <string>
 #include <utility>
 
 #include <spillway/offload/error.hpp>
 #include <spillway/offload/planner.hpp>
+#include <spillway/optimizer/kernel_tensor.hpp>
 
 namespace spillway::optimizer {
 namespace {
@@ -16,8 +18,39 @@ using offload::Tier;
 
 const char* const kName = "optimizer state";
 
+// "Float [3, 4] on cpu".
+std::string describe(const at::Tensor& tensor) {
+  std::ostringstream text;
+  text << c10::toString(tensor.scalar_type()) << ' ' << tensor.sizes() << " on " << tensor.device();
+  return text.str();
+}
+
 std::string name_of(std::size_t group, std::size_t index) {
   return "parameter " + std::to_string(index) + " of group " + std::to_string(group);
+}
+
+std::uint64_t state_bytes(const ParameterSlot& slot) {
+  std::uint64_t bytes = 0;
+  for (const FieldSlot& field : slot.fields) {
+    bytes += field.bytes;
+  }
+  return bytes;
+}
+
+// Kernels look at nothing but memory: what they read and write must be what the slot was made for.
+void check_memory(const ParameterSlot& slot) {
+  const at::Tensor& parameter = slot.parameter;
+  const at::Tensor& gradient = parameter.grad();
+  if (parameter.sizes() != slot.sizes || parameter.strides() != slot.strides || !kernel_refusal(parameter).empty()) {
+    throw Error(slot.name +
+                " was resized, moved to another device or given another layout or type since wrap(): undo "
+                "that, or make and wrap the optimizer anew");
+  }
+  if (gradient.sizes() != parameter.sizes() || gradient.scalar_type() != parameter.scalar_type() ||
+      !gradient.is_cpu()) {
+    throw Error("the gradient of " + slot.name + " is " + describe(gradient) + ", the parameter " +
+                describe(parameter) + ": an update needs them alike");
+  }
 }
 
 bool has_gradient(const at::Tensor& parameter) { return parameter.grad().defined(); }
@@ -83,8 +116,8 @@ StateUnits::NewParameters StateUnits::find_new(const ParamGroups& groups, const 
       const auto state = states.find(parameter.unsafeGetTensorImpl());
       const bool stepped = state != states.end();
       if (stepped || parameter.requires_grad() || has_gradient(parameter)) {
-        found.slots.push_back(
-            make_slot(parameter, name_of(g, i), first_use->second, fields_, stepped ? state->second.get() : nullptr));
+        found.slots.push_back(make_slot(parameter, name_of(g, i), first_use->second, fields_,
+                                        stepped ? state->second.get() : nullptr, options_.form));
       } else {
         found.frozen.push_back(parameter);
       }
@@ -149,7 +182,8 @@ void StateUnits::add(std::vector<ParameterSlot> slots) {
     for (std::size_t s = 0; s < units[u].group.slots.size(); ++s) {
       const ParameterSlot& slot = units[u].group.slots[s];
       places_[slot.parameter.unsafeGetTensorImpl()] = {units_.size() + u, s};
-      placement_.state_bytes += slot.fields.size() * slot.parameter.nbytes();
+      placement_.state_bytes += state_bytes(slot);
+      ++(slot.fused ? placement_.fused_parameters : placement_.other_parameters);
     }
   }
   placement_.sub_groups += units.size();
@@ -194,6 +228,9 @@ void StateUnits::check(const ParamGroups& groups) const {
       if (needed[member.group] != 0 && slot.parameter.grad().layout() != at::kStrided) {
         throw Error("the gradient of " + slot.name + " is sparse; " + std::string(fields_.optimizer()) +
                     " with state needs dense gradients: take to_dense() of it, or make the layer's gradient dense");
+      }
+      if (slot.fused && slot.parameter.grad().layout() == at::kStrided) {
+        check_memory(slot);
       }
     }
   }

@@ -21,6 +21,7 @@ struct StreamedStateOptions {
   std::uint64_t host_bytes = 0;       ///< Rings included; kUnlimitedBytes: what the tiers have.
   std::uint64_t sub_group_numel = 0;  ///< 0: a size from the budget.
   unsigned ring_slots = 4;
+  SlotForm form{};  ///< Of the parameters' slots.
 };
 
 /// Where the state lives.
@@ -30,6 +31,8 @@ struct StatePlacement {
   std::uint64_t resident_bytes = 0;  ///< Host memory of the blocks that stay.
   std::uint64_t ring_bytes = 0;      ///< Host memory of the staging buffers.
   std::uint64_t disk_bytes = 0;
+  std::size_t fused_parameters = 0;  ///< Those that kernels update; LibTorch's own step updates the others.
+  std::size_t other_parameters = 0;
 };
 
 /// A sub-group and the place of its state.
@@ -55,8 +58,8 @@ class StateUnits {
   /// state object already. Lists the members of all units anew. Cheap where nothing changed.
   /// @throws ConfigError, BudgetExceeded, OutOfSpace, then nothing changed.
   void follow(const ParamGroups& groups, const States& states);
-  /// Checks what can be checked before a step changes anything: dense gradients, and room for the tensors that the
-  /// options ask for. @throws ConfigError, Error.
+  /// Checks what can be checked before a step changes anything: dense gradients, room for the tensors that the options
+  /// ask for, and what kernels rely on. @throws ConfigError, Error.
   void check(const ParamGroups& groups) const;
 
   [[nodiscard]] std::vector<StateUnit>& all() noexcept { return units_; }

@@ -4,7 +4,10 @@
 #include <numeric>
 #include <utility>
 
+#include <spillway/offload/check.hpp>
 #include <spillway/optimizer/bound_state.hpp>
+#include <spillway/optimizer/fused_update.hpp>
+#include <spillway/optimizer/kernel_tensor.hpp>
 
 namespace spillway::optimizer {
 namespace {
@@ -32,7 +35,13 @@ void update(StateUnit& unit, Work&& work) {
 
 StreamedState::StreamedState(torch::optim::Optimizer& optimizer, const StateFields& fields,
                              std::shared_ptr<offload::Tiers> tiers, StreamedStateOptions options)
-    : optimizer_(optimizer), fields_(fields), tiers_(std::move(tiers)), units_(fields, tiers_, options) {}
+    : optimizer_(optimizer), fields_(fields), tiers_(std::move(tiers)), units_(fields, tiers_, options) {
+  if (options.form.fused) {
+    const FusedUpdate* const kernels = find_fused_update(optimizer);
+    SPILLWAY_CHECK(kernels != nullptr, "kernels were asked for that there are not");
+    fused_ = std::make_unique<FusedStep>(optimizer, *kernels);
+  }
+}
 
 void StreamedState::follow(const ParamGroups& groups) {
   const std::size_t first_new = units_.all().size();
@@ -122,19 +131,36 @@ void StreamedState::step() {
   usual_ = std::move(indices);
 }
 
-// LibTorch's own step, with nothing in its groups but the parameters of this unit that have a gradient.
 void StreamedState::step(StateUnit& unit) {
+  std::vector<Member> by_kernels;
+  std::vector<Member> by_libtorch;
+  for (const Member& member : unit.group.members) {
+    const ParameterSlot& slot = unit.group.slots[member.slot];
+    const at::Tensor& gradient = slot.parameter.grad();
+    if (gradient.defined()) {
+      (slot.fused && gradient.layout() == at::kStrided ? by_kernels : by_libtorch).push_back(member);
+    }
+  }
+  update(unit, [&](std::span<std::byte> block) {
+    if (!by_kernels.empty()) {
+      fused_->run(unit.group, by_kernels, block, {});
+    }
+    if (!by_libtorch.empty()) {
+      step_by_libtorch(unit, by_libtorch, block);
+    }
+  });
+}
+
+// LibTorch's own step, with nothing in its groups but these parameters.
+void StreamedState::step_by_libtorch(StateUnit& unit, const std::vector<Member>& members, std::span<std::byte> block) {
   std::vector<torch::optim::OptimizerParamGroup>& groups = optimizer_.param_groups();
   for (auto& group : groups) {
     group.params().clear();
   }
   std::vector<bool> active(unit.group.slots.size());
-  for (const Member& member : unit.group.members) {
-    const at::Tensor& parameter = unit.group.slots[member.slot].parameter;
-    if (parameter.grad().defined()) {
-      groups[member.group].params().push_back(parameter);
-      active[member.slot] = true;
-    }
+  for (const Member& member : members) {
+    groups[member.group].params().push_back(unit.group.slots[member.slot].parameter);
+    active[member.slot] = true;
   }
   std::vector<ParameterSlot*> slots;
   for (std::size_t s = 0; s < active.size(); ++s) {
@@ -142,11 +168,9 @@ void StreamedState::step(StateUnit& unit) {
       slots.push_back(&unit.group.slots[s]);
     }
   }
-  update(unit, [&](std::span<std::byte> block) {
-    BoundState bound(fields_, optimizer_, std::move(slots), block);
-    optimizer_.step();
-    bound.write_back();
-  });
+  BoundState bound(fields_, optimizer_, std::move(slots), block);
+  optimizer_.step();
+  bound.write_back();
 }
 
 void StreamedState::flush() {
@@ -201,6 +225,24 @@ StepBytes StreamedState::next_step_bytes() const {
     }
   }
   return bytes;
+}
+
+std::string StreamedState::describe_update() const {
+  std::string text = "the fused kernels (" + kernel_instruction_set() + ") update " +
+                     std::to_string(placement().fused_parameters) + " parameters";
+  if (placement().other_parameters == 0) {
+    return text;
+  }
+  text += ", LibTorch's " + std::string(fields_.optimizer()) + " the other " +
+          std::to_string(placement().other_parameters) + ", such as ";
+  for (const StateUnit& unit : units_.all()) {
+    for (const ParameterSlot& slot : unit.group.slots) {
+      if (!slot.fused) {
+        return text + slot.name + ", which " + kernel_refusal(slot.parameter);
+      }
+    }
+  }
+  return text;
 }
 
 StepBytes StreamedState::steady_step_bytes() const { return {placement().disk_bytes, placement().disk_bytes}; }

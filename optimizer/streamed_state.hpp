@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include <torch/optim/optimizer.h>
@@ -10,6 +12,7 @@
 #include <spillway/offload/block_store.hpp>
 #include <spillway/offload/budget.hpp>
 #include <spillway/offload/tiers.hpp>
+#include <spillway/optimizer/fused_step.hpp>
 #include <spillway/optimizer/state_fields.hpp>
 #include <spillway/optimizer/state_units.hpp>
 
@@ -28,7 +31,7 @@ class StreamedState {
  public:
   using ParamGroups = StateUnits::ParamGroups;
 
-  /// `optimizer` and `fields` outlive this.
+  /// `optimizer` and `fields` outlive this. Where options.form asks for kernels, the optimizer is one that has some.
   StreamedState(torch::optim::Optimizer& optimizer, const StateFields& fields, std::shared_ptr<offload::Tiers> tiers,
                 StreamedStateOptions options);
 
@@ -58,6 +61,8 @@ class StreamedState {
   [[nodiscard]] StepBytes next_step_bytes() const;
   [[nodiscard]] StepBytes steady_step_bytes() const;
   [[nodiscard]] const StatePlacement& placement() const noexcept { return units_.placement(); }
+  /// Who updates how many parameters, and why LibTorch does where kernels were asked for: a line for the log.
+  [[nodiscard]] std::string describe_update() const;
 
  private:
   using Indices = std::vector<std::size_t>;  // Of units, in the order of a pass.
@@ -68,14 +73,16 @@ class StreamedState {
   [[nodiscard]] Indices with_state(std::size_t first_unit) const;
   void announce(const Indices& indices, offload::Access access);
   void step(StateUnit& unit);
+  void step_by_libtorch(StateUnit& unit, const std::vector<Member>& members, std::span<std::byte> block);
 
   torch::optim::Optimizer& optimizer_;
   const StateFields& fields_;
   std::shared_ptr<offload::Tiers> tiers_;  // Shared with other clients of the same memory and disk.
   StateUnits units_;
-  Indices usual_;                // Of the last step: the guess for the next one.
-  Indices announced_;            // Of the pass that prefetch() began.
-  offload::Reservation copies_;  // Memory of what copy_out() made.
+  std::unique_ptr<FusedStep> fused_;  // Null without kernels.
+  Indices usual_;                     // Of the last step: the guess for the next one.
+  Indices announced_;                 // Of the pass that prefetch() began.
+  offload::Reservation copies_;       // Memory of what copy_out() made.
 };
 
 }  // namespace spillway::optimizer

@@ -166,6 +166,13 @@ TEST_F(Wrapped, ATiedParameterIsSteppedAsLibTorchStepsIt) {
   wrap_now(adamw().make(weights_));
   step_both(5);
   expect_equal();
+  // LibTorch's own load loses the state of such a parameter.
+  std::stringstream archive;
+  torch::save(*static_cast<torch::optim::Optimizer*>(optimizer_.get()), archive);
+  wrap_now(adamw().make(weights_));
+  torch::load(*static_cast<torch::optim::Optimizer*>(optimizer_.get()), archive);
+  step_both(3);
+  expect_equal();
 }
 
 TEST_F(Wrapped, AClosureIsCalledOnceWithGradientsEnabled) {
