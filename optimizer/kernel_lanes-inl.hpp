@@ -52,14 +52,16 @@ HWY_INLINE V32 fused(V32 a, V32 b, V32 c) {
 #endif
 }
 
-// Nearest, ties to even; a NaN stays one.
-HWY_INLINE VU16 round_to_bfloat16(V32 value) {
+// Nearest, ties to even; a NaN stays one. The low 16 bits of each lane.
+HWY_INLINE VU32 bfloat16_bits(V32 value) {
   const VU32 bits = bits_of(value);
   const VU32 odd = hn::And(hn::ShiftRight<16>(bits), set_bits(1));
   const VU32 rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, set_bits(0x7FFF))));
   const VU32 nan = hn::Or(hn::ShiftRight<16>(bits), set_bits(0x0040));
-  return narrow(hn::IfThenElse(hn::RebindMask(DU32(), hn::IsNaN(value)), nan, rounded));
+  return hn::IfThenElse(hn::RebindMask(DU32(), hn::IsNaN(value)), nan, rounded);
 }
+
+HWY_INLINE VU16 round_to_bfloat16(V32 value) { return narrow(bfloat16_bits(value)); }
 
 HWY_INLINE VU16 round_to_float16(V32 value) {
 #if HWY_NATIVE_FMA
@@ -119,10 +121,14 @@ HWY_INLINE void store(V32 value, void* to, std::size_t i) {
 
 // --- bf16 and a signed remainder, together a float32 ---
 
+// No float32 rounds to a zero and leaves a remainder below it: such a zero was written by somebody else, and is one.
 HWY_INLINE V32 join_remainder(const void* weight, const void* remainder, std::size_t i) {
+  const DI32 di;
   const auto high = hn::PromoteTo(DU32(), hn::LoadU(DU16(), static_cast<const std::uint16_t*>(weight) + i));
-  const auto low = hn::PromoteTo(DI32(), hn::LoadU(DI16(), static_cast<const std::int16_t*>(remainder) + i));
-  return float_bits(hn::Add(hn::ShiftLeft<16>(high), hn::BitCast(DU32(), low)));
+  const auto low = hn::PromoteTo(di, hn::LoadU(DI16(), static_cast<const std::int16_t*>(remainder) + i));
+  const auto is_zero = hn::Eq(hn::And(high, set_bits(0x7FFF)), hn::Zero(DU32()));
+  const auto kept = hn::IfThenElse(hn::RebindMask(di, is_zero), hn::Max(low, hn::Zero(di)), low);
+  return float_bits(hn::Add(hn::ShiftLeft<16>(high), hn::BitCast(DU32(), kept)));
 }
 
 HWY_INLINE void split_remainder(V32 value, void* weight, void* remainder, std::size_t i) {
@@ -138,6 +144,21 @@ HWY_INLINE void split_remainder(V32 value, void* weight, void* remainder, std::s
 
 // --- weights in one of their forms ---
 
+// A published weight that is not the rounded master was changed by somebody else, and is the weight then.
+template <ElementType kPublished>
+HWY_INLINE V32 load_master(const void* weight, const void* master, std::size_t i) {
+  const V32 exact = load<ElementType::kFloat32>(master, i);
+  const VU16 bits = hn::LoadU(DU16(), static_cast<const std::uint16_t*>(weight) + i);
+  VU32 rounded;
+  if constexpr (kPublished == ElementType::kBFloat16) {
+    rounded = bfloat16_bits(exact);
+  } else {
+    rounded = hn::PromoteTo(DU32(), round_to_float16(exact));
+  }
+  const auto unchanged = hn::RebindMask(D32(), hn::Eq(hn::PromoteTo(DU32(), bits), rounded));
+  return hn::IfThenElse(unchanged, exact, load<kPublished>(weight, i));
+}
+
 template <WeightForm kForm>
 HWY_INLINE V32 load_weight(const void* weight, const void* master, std::size_t i) {
   if constexpr (kForm == WeightForm::kFloat32) {
@@ -148,8 +169,10 @@ HWY_INLINE V32 load_weight(const void* weight, const void* master, std::size_t i
     return load<ElementType::kFloat16>(weight, i);
   } else if constexpr (kForm == WeightForm::kBFloat16AndRemainder) {
     return join_remainder(weight, master, i);
+  } else if constexpr (kForm == WeightForm::kMasterToBFloat16) {
+    return load_master<ElementType::kBFloat16>(weight, master, i);
   } else {
-    return load<ElementType::kFloat32>(master, i);
+    return load_master<ElementType::kFloat16>(weight, master, i);
   }
 }
 

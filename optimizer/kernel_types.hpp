@@ -11,11 +11,16 @@ namespace spillway::optimizer {
 enum class ElementType : std::uint8_t { kFloat32, kBFloat16, kFloat16 };
 
 /// How a weight lies in memory. All arithmetic is in float32.
+///
+/// What stands beside a published weight follows it: where somebody else has changed an element of the weight since the
+/// last update, that element is taken as it is, and its old master is forgotten. (Beside a remainder it is taken up to
+/// the rounding of bf16, and a zero exactly.) So masters and remainders that are all zeros, as in fresh memory, start
+/// an update from the published weight.
 enum class WeightForm : std::uint8_t {
   kFloat32,               ///< `weight` is float32, updated in place.
   kBFloat16,              ///< `weight` is updated in place and rounded to nearest even in every step.
   kFloat16,               ///< The same.
-  kMasterToBFloat16,      ///< `master` is the float32 weight; `weight` gets a copy of it, rounded to nearest even.
+  kMasterToBFloat16,      ///< `master` is the float32 weight; `weight` is a copy of it, rounded to nearest even.
   kMasterToFloat16,       ///< The same.
   kBFloat16AndRemainder,  ///< `weight` and the signed 16-bit `master` together are a float32 (state_codec.hpp).
 };

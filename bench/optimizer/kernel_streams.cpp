@@ -74,9 +74,8 @@ std::vector<optimizer::AdamTensor> AdamMemory::parts(std::uint64_t tensors, cons
 }
 
 std::uint64_t AdamMemory::traffic_bytes() const {
-  const bool master_is_source = master_bytes_of(types.weight) == 4;  // The published weight is only written then.
-  return gradient.bytes().size() + (master_is_source ? 1 : 2) * weight.bytes().size() +
-         2 * (master.bytes().size() + exp_avg.bytes().size() + exp_avg_sq.bytes().size());
+  return gradient.bytes().size() +
+         2 * (weight.bytes().size() + master.bytes().size() + exp_avg.bytes().size() + exp_avg_sq.bytes().size());
 }
 
 void touch_streams(const AdamMemory& memory, const offload::Parallel& parallel) {

@@ -1,8 +1,10 @@
 #include <spillway/optimizer/adam_kernel.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -229,6 +231,75 @@ TEST(AdamKernel, ALearningRateOfZeroMovesNoWeightButTheMoments) {
     EXPECT_EQ(after.weight_at(i), before.weight_at(i));
   }
   EXPECT_NE(after.state[0], before.state[0]);
+}
+
+constexpr std::array kFormsWithMaster{WeightForm::kMasterToBFloat16, WeightForm::kMasterToFloat16,
+                                      WeightForm::kBFloat16AndRemainder};
+
+TEST(AdamKernel, FreshMastersStartFromThePublishedWeight) {
+  for (const std::string& set : kernel_instruction_sets()) {
+    const InstructionSet use(set);
+    for (const WeightForm form : kFormsWithMaster) {
+      Problem fresh({ElementType::kBFloat16, form, ElementType::kFloat32}, 131, 47);
+      std::fill(fresh.master.begin(), fresh.master.end(), std::byte{0});
+      // What a float32 weight of the published value becomes.
+      Problem wide({ElementType::kBFloat16, WeightForm::kFloat32, ElementType::kFloat32}, 131, 47);
+      for (std::size_t i = 0; i < wide.numel; ++i) {
+        const auto value = static_cast<float>(fresh.published_at(i));
+        std::memcpy(wide.weight.data() + i * sizeof(value), &value, sizeof(value));
+      }
+      run(fresh, cases()[1]);
+      run(wide, cases()[1]);
+      for (std::size_t i = 0; i < wide.numel; ++i) {
+        ASSERT_EQ(fresh.weight_at(i), wide.weight_at(i)) << set << ", form " << static_cast<int>(form) << ", " << i;
+      }
+    }
+  }
+}
+
+TEST(AdamKernel, AMasterFollowsAWeightThatSomebodyElseChanged) {
+  constexpr std::size_t kChanged[] = {0, 5, 17, 130};
+  for (const std::string& set : kernel_instruction_sets()) {
+    const InstructionSet use(set);
+    for (const WeightForm form : kFormsWithMaster) {
+      Problem problem({ElementType::kFloat32, form, ElementType::kFloat32}, 131, 53);
+      run(problem, cases()[1]);
+      Problem untouched = problem;
+      const std::uint16_t two = 0x4000;  // In bf16 and in fp16.
+      for (const std::size_t i : kChanged) {
+        std::memcpy(problem.weight.data() + i * sizeof(two), &two, sizeof(two));
+      }
+      run(problem, {{.lr = 1e-7}, false, 9, {}});
+      run(untouched, {{.lr = 1e-7}, false, 9, {}});
+      // A remainder that stays behind is at most half a unit in the last place of bf16.
+      const double slack = form == WeightForm::kBFloat16AndRemainder ? 0x1p-7 : 1e-5;
+      for (std::size_t i = 0; i < problem.numel; ++i) {
+        if (std::find(std::begin(kChanged), std::end(kChanged), i) != std::end(kChanged)) {
+          EXPECT_NEAR(problem.weight_at(i), 2.0, slack) << set << ", form " << static_cast<int>(form) << ", " << i;
+        } else {
+          EXPECT_EQ(problem.weight_at(i), untouched.weight_at(i)) << set << ", form " << static_cast<int>(form);
+        }
+      }
+    }
+  }
+}
+
+// Bits of a zero less a remainder would be those of a NaN.
+TEST(AdamKernel, AZeroThatSomebodyElseWroteOverAWeightWithARemainderIsZero) {
+  for (const std::string& set : kernel_instruction_sets()) {
+    const InstructionSet use(set);
+    Problem problem({ElementType::kFloat32, WeightForm::kBFloat16AndRemainder, ElementType::kFloat32}, 64, 59);
+    for (std::size_t i = 0; i < problem.numel; ++i) {
+      const std::uint16_t zero = i % 2 == 0 ? 0x0000 : 0x8000;
+      const auto remainder = static_cast<std::int16_t>(-1 - static_cast<int>(i));
+      std::memcpy(problem.weight.data() + i * 2, &zero, 2);
+      std::memcpy(problem.master.data() + i * 2, &remainder, 2);
+    }
+    run(problem, {{.lr = 0.0}, false, 1, {}});
+    for (std::size_t i = 0; i < problem.numel; ++i) {
+      EXPECT_EQ(problem.weight_at(i), 0.0) << set;
+    }
+  }
 }
 
 TEST(AdamKernel, AnInfiniteSecondMomentStopsItsElementOnly) {
