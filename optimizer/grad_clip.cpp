@@ -29,17 +29,34 @@ void append_squares(const at::Tensor& flat, std::vector<double>& sums) {
   }
 }
 
-void append_squares(const GradientRun& run, const offload::Parallel& parallel, std::vector<double>& sums) {
-  const std::size_t before = sums.size();
-  sums.resize(before + squares_blocks({&run, 1}));
-  gradient_squares({&run, 1}, std::span(sums).subspan(before), parallel);
-}
+// Gradients that kernels take, as many at once as follow one another: a call costs more than a small gradient.
+class KernelSquares {
+ public:
+  explicit KernelSquares(std::vector<double>& sums) : sums_(sums) {}
+  void add(const at::Tensor& flat, ElementType type) {
+    runs_.push_back({flat.const_data_ptr(), static_cast<std::uint64_t>(flat.numel()), type});
+    memory_.push_back(flat);
+  }
+  void append() {
+    const std::size_t before = sums_.size();
+    sums_.resize(before + squares_blocks(runs_));
+    gradient_squares(runs_, std::span(sums_).subspan(before), parallel_);
+    runs_.clear();
+    memory_.clear();
+  }
+
+ private:
+  offload::Parallel parallel_;
+  std::vector<double>& sums_;
+  std::vector<GradientRun> runs_;
+  std::vector<at::Tensor> memory_;  // Copies among them.
+};
 
 }  // namespace
 
 double gradient_norm(std::span<const at::Tensor> parameters) {
-  const offload::Parallel parallel;
   std::vector<double> sums;
+  KernelSquares by_kernel(sums);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& gradient = parameters[i].grad();
     if (!gradient.defined()) {
@@ -52,22 +69,30 @@ double gradient_norm(std::span<const at::Tensor> parameters) {
     const at::Tensor flat = gradient.contiguous().view(-1);
     const auto type = kernel_element_type(flat.scalar_type());
     if (type && flat.device().is_cpu()) {
-      append_squares({flat.const_data_ptr(), static_cast<std::uint64_t>(flat.numel()), *type}, parallel, sums);
+      by_kernel.add(flat, *type);
     } else {
+      by_kernel.append();
       append_squares(flat, sums);
     }
   }
+  by_kernel.append();
   return std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
 }
 
-double clip_grad_norm_(std::span<const at::Tensor> parameters, double max_norm) {
+double clip_factor(double norm, double max_norm) {
   if (!(max_norm > 0.0)) {
     throw ConfigError("gradients can't be clipped to a norm of " + std::to_string(max_norm) + "; wanted one above 0");
   }
+  const double factor = max_norm / (norm + 1e-6);
+  return factor < 1.0 || std::isnan(factor) ? factor : 1.0;
+}
+
+double clip_grad_norm_(std::span<const at::Tensor> parameters, double max_norm) {
+  static_cast<void>(clip_factor(0.0, max_norm));  // Refuses before anything is read.
   const at::NoGradGuard no_grad;
   const double norm = gradient_norm(parameters);
-  const double factor = max_norm / (norm + 1e-6);
-  if (factor < 1.0 || std::isnan(factor)) {
+  const double factor = clip_factor(norm, max_norm);
+  if (factor != 1.0) {
     for (const at::Tensor& parameter : parameters) {
       if (parameter.grad().defined()) {
         parameter.grad().mul_(factor);

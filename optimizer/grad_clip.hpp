@@ -15,6 +15,10 @@ namespace spillway::optimizer {
 /// @throws Error for a sparse gradient.
 [[nodiscard]] double gradient_norm(std::span<const at::Tensor> parameters);
 
+/// What gradients of this norm are multiplied by to have at most `max_norm`: max_norm / (norm + 1e-6) if that is below
+/// 1, as PyTorch does, else 1. NaN for a norm that is. @throws ConfigError for a max_norm that is not positive.
+[[nodiscard]] double clip_factor(double norm, double max_norm);
+
 /// Multiplies every gradient by max_norm / (norm + 1e-6) if that is below 1, in place, as PyTorch does. A norm that is
 /// not finite makes gradients NaN or 0, as there: check it, or let a GradScaler skip the step.
 /// @param max_norm  > 0; infinity only measures.

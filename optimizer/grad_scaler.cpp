@@ -1,6 +1,7 @@
 #include <spillway/optimizer/grad_scaler.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <unordered_set>
 #include <utility>
@@ -13,6 +14,8 @@
 
 #include <spillway/distributed/collective.hpp>
 #include <spillway/offload/error.hpp>
+#include <spillway/optimizer/grad_clip.hpp>
+#include <spillway/optimizer/sharded_optimizer.hpp>
 
 namespace spillway::optimizer {
 namespace {
@@ -65,13 +68,17 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
     at::_amp_foreach_non_finite_check_and_unscale_(gradients, found_inf, inverse);
     found |= found_inf.item<float>() != 0.0F;
   }
-  if (ranks_ != nullptr && ranks_->world_size() > 1) {
-    at::Tensor ranks_with_inf = at::full({1}, found ? 1 : 0, at::kLong);
-    ranks_->all_reduce(ranks_with_inf, distributed::Reduction::Sum);
-    found = ranks_with_inf.item<std::int64_t>() > 0;
-  }
   progress.unscaled = true;
-  progress.found_inf = found;
+  progress.found_inf = on_any_rank(found);
+}
+
+bool GradScaler::on_any_rank(bool found) const {
+  if (ranks_ == nullptr || ranks_->world_size() == 1) {
+    return found;
+  }
+  at::Tensor ranks_with_inf = at::full({1}, found ? 1 : 0, at::kLong);
+  ranks_->all_reduce(ranks_with_inf, distributed::Reduction::Sum);
+  return ranks_with_inf.item<std::int64_t>() > 0;
 }
 
 bool GradScaler::step(torch::optim::Optimizer& optimizer) {
@@ -89,6 +96,25 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   }
   optimizer.step();
   return true;
+}
+
+GradScaler::ClippedStep GradScaler::step_clipped(Optimizer& optimizer, double max_norm) {
+  static_cast<void>(clip_factor(0.0, max_norm));  // Refuses before anything is read.
+  Progress& progress = progress_[&optimizer];
+  if (progress.stepped) {
+    throw Error("step was called for this optimizer already since the last update(): call update() after each step");
+  }
+  const double inverse = progress.unscaled ? 1.0 : 1.0 / scale_.value();
+  const double norm = gradient_norm(optimizer.all_parameters()) * inverse;
+  // What unscale_ has found stands, also where gradients were mended since.
+  progress.found_inf = on_any_rank(progress.found_inf || !std::isfinite(norm));
+  progress.stepped = true;
+  if (progress.found_inf) {
+    ++skipped_steps_;
+    return {false, norm};
+  }
+  optimizer.step_scaled({.factor = inverse * clip_factor(norm, max_norm)});
+  return {true, norm};
 }
 
 void GradScaler::update() {

@@ -13,6 +13,8 @@ class Collective;
 
 namespace spillway::optimizer {
 
+class Optimizer;
+
 /// Gradient scaling for fp16, as torch.amp.GradScaler in PyTorch (LibTorch has none):
 ///
 ///     scaler.scale(loss).backward();
@@ -35,6 +37,15 @@ class GradScaler {
   /// unscale_() where nobody has called it, then the optimizer's step unless a gradient on some rank was infinite or
   /// NaN. @returns whether it was taken. @throws Error if it was called since the last update().
   bool step(torch::optim::Optimizer& optimizer);
+  /// The same for a wrapped optimizer, clipped to `max_norm`, in two passes over the gradients: one finds overflows and
+  /// the norm, and the update itself divides and clips. `.grad` stays as backward() left it (unscaled only where
+  /// unscale_() was called). Where it is not looked at, this is the fastest way.
+  struct ClippedStep {
+    bool taken = false;
+    double norm = 0.0;  ///< Of the unscaled gradients, before clipping; not finite where the step was not taken.
+  };
+  /// @param max_norm  > 0; infinity clips nothing. @throws as step() and clip_grad_norm_().
+  ClippedStep step_clipped(Optimizer& optimizer, double max_norm);
   /// Adapts the scale to what was found since the last update, once for all optimizers.
   /// @throws Error if no step was taken since, or as LossScale::update.
   void update();
@@ -51,6 +62,8 @@ class GradScaler {
     bool stepped = false;
     bool found_inf = false;
   };
+
+  [[nodiscard]] bool on_any_rank(bool found) const;
 
   LossScale scale_;
   distributed::Collective* ranks_;

@@ -14,6 +14,7 @@
 #include <spillway/offload/error.hpp>
 #include <spillway/optimizer/fused_update.hpp>
 #include <spillway/optimizer/grad_clip.hpp>
+#include <spillway/optimizer/scaled_gradients.hpp>
 #include <spillway/optimizer/state_fields.hpp>
 
 namespace spillway::optimizer {
@@ -155,16 +156,36 @@ at::Tensor Optimizer::step(LossClosure closure) {
     follow_groups();
     return wrapped_->step(std::move(closure));
   }
-  const at::NoGradGuard no_grad;
   at::Tensor loss;
   if (closure) {
     const at::AutoGradMode enable_grad(true);
     loss = closure();
   }
-  follow_groups();
-  state_->check(param_groups_);
-  poison_on_failure([&] { state_->step(); });
+  step_scaled({});
   return loss;
+}
+
+void Optimizer::step_scaled(const GradientScale& scale) {
+  refuse_if_poisoned();
+  const at::NoGradGuard no_grad;
+  follow_groups();
+  if (state_ == nullptr) {
+    std::vector<at::Tensor> parameters = all_parameters();
+    std::erase_if(parameters, [](const at::Tensor& parameter) { return !parameter.grad().defined(); });
+    const ScaledGradients scaled(parameters, scale);
+    wrapped_->step();
+    return;
+  }
+  state_->check(param_groups_);
+  poison_on_failure([&] { state_->step(scale); });
+}
+
+double Optimizer::step_clipped(double max_norm) {
+  static_cast<void>(clip_factor(0.0, max_norm));  // Refuses before anything is read.
+  const at::NoGradGuard no_grad;
+  const double norm = gradient_norm(all_parameters());
+  step_scaled({.factor = clip_factor(norm, max_norm)});
+  return norm;
 }
 
 void Optimizer::zero_grad(bool set_to_none) {

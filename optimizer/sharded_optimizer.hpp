@@ -67,12 +67,22 @@ class Optimizer final : public torch::optim::Optimizer {
   /// step() then throws Error with that reason.
   at::Tensor step(LossClosure closure = nullptr) override;
 
+  /// step() with gradients that are scaled and limited in the pass of the update, which fused kernels do at no cost;
+  /// `.grad` itself stays as backward() left it. For GradScaler::step and step_clipped().
+  void step_scaled(const GradientScale& scale);
+  /// clip_grad_norm_() and step() in two passes over the gradients instead of three: `.grad` is not changed.
+  /// @returns the norm before. @throws as both.
+  double step_clipped(double max_norm);
+
   /// As LibTorch's, and prefetch().
   void zero_grad(bool set_to_none = true);
   /// As LibTorch's; room for the state of parameters that want gradients is made at once, with staging buffers of its
   /// own, from what the budget has left: a budget that the state so far fills has nothing left.
   /// @throws what LibTorch throws for it; BudgetExceeded or OutOfSpace: the group is not added then.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
+
+  /// The parameters of all groups, a tied one once.
+  [[nodiscard]] std::vector<at::Tensor> all_parameters() const;
 
   /// Clips the gradients of all groups' parameters together. @see optimizer::clip_grad_norm_, clip_grad_value_.
   double clip_grad_norm_(double max_norm) const;
@@ -101,7 +111,6 @@ class Optimizer final : public torch::optim::Optimizer {
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
-  [[nodiscard]] std::vector<at::Tensor> all_parameters() const;
   void follow_groups();
   void give_wrapped_all_parameters() const;
   void load_wrapped(torch::serialize::InputArchive& archive);

@@ -8,6 +8,7 @@
 #include <spillway/optimizer/bound_state.hpp>
 #include <spillway/optimizer/fused_update.hpp>
 #include <spillway/optimizer/kernel_tensor.hpp>
+#include <spillway/optimizer/scaled_gradients.hpp>
 
 namespace spillway::optimizer {
 namespace {
@@ -117,7 +118,7 @@ void StreamedState::prefetch() {
   announce(announced_, Access::kReadWrite);
 }
 
-void StreamedState::step() {
+void StreamedState::step(const GradientScale& scale) {
   Indices indices = with_gradient();
   if (indices.empty()) {
     return;
@@ -126,12 +127,12 @@ void StreamedState::step() {
     announce(indices, Access::kReadWrite);
   }
   for (const std::size_t u : indices) {
-    step(units_.all()[u]);
+    step(units_.all()[u], scale);
   }
   usual_ = std::move(indices);
 }
 
-void StreamedState::step(StateUnit& unit) {
+void StreamedState::step(StateUnit& unit, const GradientScale& scale) {
   std::vector<Member> by_kernels;
   std::vector<Member> by_libtorch;
   for (const Member& member : unit.group.members) {
@@ -143,23 +144,26 @@ void StreamedState::step(StateUnit& unit) {
   }
   update(unit, [&](std::span<std::byte> block) {
     if (!by_kernels.empty()) {
-      fused_->run(unit.group, by_kernels, block, {});
+      fused_->run(unit.group, by_kernels, block, scale);
     }
     if (!by_libtorch.empty()) {
-      step_by_libtorch(unit, by_libtorch, block);
+      step_by_libtorch(unit, by_libtorch, block, scale);
     }
   });
 }
 
 // LibTorch's own step, with nothing in its groups but these parameters.
-void StreamedState::step_by_libtorch(StateUnit& unit, const std::vector<Member>& members, std::span<std::byte> block) {
+void StreamedState::step_by_libtorch(StateUnit& unit, const std::vector<Member>& members, std::span<std::byte> block,
+                                     const GradientScale& scale) {
   std::vector<torch::optim::OptimizerParamGroup>& groups = optimizer_.param_groups();
   for (auto& group : groups) {
     group.params().clear();
   }
   std::vector<bool> active(unit.group.slots.size());
+  std::vector<at::Tensor> parameters;
   for (const Member& member : members) {
-    groups[member.group].params().push_back(unit.group.slots[member.slot].parameter);
+    parameters.push_back(unit.group.slots[member.slot].parameter);
+    groups[member.group].params().push_back(parameters.back());
     active[member.slot] = true;
   }
   std::vector<ParameterSlot*> slots;
@@ -168,6 +172,7 @@ void StreamedState::step_by_libtorch(StateUnit& unit, const std::vector<Member>&
       slots.push_back(&unit.group.slots[s]);
     }
   }
+  const ScaledGradients scaled(parameters, scale);
   BoundState bound(fields_, optimizer_, std::move(slots), block);
   optimizer_.step();
   bound.write_back();

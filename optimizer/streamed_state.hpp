@@ -43,9 +43,10 @@ class StreamedState {
   /// Starts to read what the next step needs first, supposing that the same parameters as in the last step will have
   /// gradients. Returns without waiting. Does nothing if it was called since the last step.
   void prefetch();
-  /// One update of every parameter that has a gradient. The wrapped optimizer's groups have the options to use; their
-  /// parameter lists are changed. @throws what I/O or LibTorch throws: weights and state may be part-updated then.
-  void step();
+  /// One update of every parameter that has a gradient, scaled in the same pass; the gradients stay as they are. The
+  /// wrapped optimizer's groups have the options to use; their parameter lists are changed.
+  /// @throws what I/O or LibTorch throws: weights and state may be part-updated then.
+  void step(const GradientScale& scale = {});
   /// Blocks until every write has ended. @throws IoError.
   void flush();
 
@@ -72,8 +73,9 @@ class StreamedState {
   [[nodiscard]] Indices with_gradient() const;
   [[nodiscard]] Indices with_state(std::size_t first_unit) const;
   void announce(const Indices& indices, offload::Access access);
-  void step(StateUnit& unit);
-  void step_by_libtorch(StateUnit& unit, const std::vector<Member>& members, std::span<std::byte> block);
+  void step(StateUnit& unit, const GradientScale& scale);
+  void step_by_libtorch(StateUnit& unit, const std::vector<Member>& members, std::span<std::byte> block,
+                        const GradientScale& scale);
 
   torch::optim::Optimizer& optimizer_;
   const StateFields& fields_;
