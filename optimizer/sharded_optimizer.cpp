@@ -251,6 +251,9 @@ StatePlacement Optimizer::placement() const { return state_ == nullptr ? StatePl
 void Optimizer::save(torch::serialize::OutputArchive& archive) const {
   refuse_if_poisoned();
   give_wrapped_all_parameters();
+  for (std::size_t g = 0; g < wrapped_->param_groups().size(); ++g) {  // They may have been changed since the last step.
+    wrapped_->param_groups()[g].set_options(param_groups_[g].options().clone());
+  }
   if (state_ == nullptr) {
     wrapped_->save(archive);
     return;

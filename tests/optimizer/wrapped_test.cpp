@@ -220,6 +220,16 @@ TEST_F(Wrapped, AStepWithoutAnyGradientChangesNothing) {
   expect_equal();
 }
 
+TEST_F(Wrapped, OptionsThatWereSetSinceTheLastStepAreInTheArchive) {
+  start(adamw());
+  step_both();
+  optimizer_->param_groups()[1].options().set_lr(0.125);
+  std::stringstream archive;
+  torch::save(*static_cast<torch::optim::Optimizer*>(optimizer_.get()), archive);
+  torch::load(*plain_, archive);
+  EXPECT_EQ(plain_->param_groups()[1].options().get_lr(), 0.125);
+}
+
 TEST_F(Wrapped, ItsArchiveIsThatOfThePlainOptimizer) {
   for (const Recipe& recipe : one_of_each_kind()) {
     SCOPED_TRACE(recipe.name);
