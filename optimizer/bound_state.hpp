@@ -42,9 +42,24 @@ class BoundState {
 void move_into_block(const StateFields& fields, torch::optim::Optimizer& optimizer, std::span<ParameterSlot> slots,
                      std::span<std::byte> block);
 
-/// Fills the state objects of parameters that have one with copies of what `block` holds, on the parameter's device.
+/// Fills the state objects of parameters that have one with copies of what `block` holds, on the parameter's device; in
+/// float32 for parameters that kernels update.
 void copy_out_of_block(const StateFields& fields, torch::optim::Optimizer& optimizer, std::span<ParameterSlot> slots,
                        std::span<std::byte> block);
+
+/// The float32 weight that an update would start from, as a new tensor. Precondition: slot.master.
+[[nodiscard]] at::Tensor copy_of_master(const ParameterSlot& slot, std::span<std::byte> block);
+
+/// Undoes copy_of_master(). Where the parameter is not the rounded master it stays what counts. Precondition:
+/// slot.master. @param master  float32, of the parameter's size.
+void move_master_into_block(const ParameterSlot& slot, const at::Tensor& master, std::span<std::byte> block);
+
+/// The codes and scales of a parameter's state in 8 bits, as bytes in a new tensor; undefined where it has none. To
+/// code the decoded state anew would not give quite the same.
+[[nodiscard]] at::Tensor copy_of_codes(const ParameterSlot& slot, std::span<std::byte> block);
+
+/// Undoes copy_of_codes(). @param codes  passed over where it is not of the size that copy_of_codes() would give.
+void move_codes_into_block(const ParameterSlot& slot, const at::Tensor& codes, std::span<std::byte> block);
 
 /// Leaves the tensors that live in blocks undefined.
 void clear_fields(const StateFields& fields, torch::optim::Optimizer& optimizer,

@@ -7,21 +7,6 @@
 #include <spillway/optimizer/kernel_tensor.hpp>
 
 namespace spillway::optimizer {
-namespace {
-
-WeightForm weight_form(ElementType type) {
-  switch (type) {
-    case ElementType::kBFloat16:
-      return WeightForm::kBFloat16;
-    case ElementType::kFloat16:
-      return WeightForm::kFloat16;
-    default:
-      return WeightForm::kFloat32;
-  }
-}
-
-}  // namespace
-
 void FusedStep::run(const SubGroup& group, std::span<const Member> members, std::span<std::byte> block,
                     const GradientScale& scale) {
   const bool one_by_one = share_memory(group, members);
@@ -65,20 +50,24 @@ bool FusedStep::share_memory(const SubGroup& group, std::span<const Member> memb
 
 UpdatePiece FusedStep::piece_of(const ParameterSlot& slot, std::size_t group, std::span<std::byte> block) {
   const at::Tensor& parameter = slot.parameter;
-  const ElementType type = *kernel_element_type(parameter.scalar_type());
   const at::Tensor& given = parameter.grad();
   const at::Tensor gradient = in_order_of(parameter, given);
   UpdatePiece piece{.numel = static_cast<std::uint64_t>(parameter.numel()),
-                    .types = {type, weight_form(type), ElementType::kFloat32},
+                    .types = slot.types,
                     .gradient = gradient.const_data_ptr(),
                     .weight = parameter.mutable_data_ptr(),
+                    .master = slot.master ? block.data() + slot.master->offset : nullptr,
                     .options = &optimizer_.param_groups()[group].options()};
   if (!gradient.is_same(given)) {
     copies_.push_back(gradient);
   }
   for (const FieldSlot& field : slot.fields) {
     SPILLWAY_CHECK(field.field < piece.state.size(), "kernels know three state tensors");
-    piece.state[field.field] = block.data() + field.offset;
+    std::byte* const memory = block.data() + field.offset;
+    piece.state[field.field] = memory;
+    if (field.type == at::kByte) {
+      piece.scales[field.field] = reinterpret_cast<float*>(memory + field.scales_offset);
+    }
   }
   piece.step = update_.count(optimizer_.state(), parameter, *piece.options);
   return piece;

@@ -15,6 +15,7 @@
 #include <spillway/offload/check.hpp>
 #include <spillway/optimizer/adagrad_kernel.hpp>
 #include <spillway/optimizer/adam_kernel.hpp>
+#include <spillway/optimizer/coded_adam_kernel.hpp>
 #include <spillway/optimizer/sgd_kernel.hpp>
 
 namespace spillway::optimizer {
@@ -78,6 +79,10 @@ std::uint64_t count_in(FusedUpdate::States& states, const at::Tensor& parameter)
   return static_cast<std::uint64_t>(state.step());
 }
 
+CodedField codes(const UpdatePiece& piece, std::size_t field) {
+  return {static_cast<std::uint8_t*>(piece.state[field]), piece.scales[field]};
+}
+
 // Adam and AdamW differ in where the decay goes.
 template <typename Options, typename State, bool kDecoupled>
 class FusedAdam final : public FusedUpdate {
@@ -86,10 +91,13 @@ class FusedAdam final : public FusedUpdate {
     return count_in<State>(states, parameter);
   }
 
+  bool takes_codes() const noexcept override { return true; }
+
   void update(std::span<const UpdatePiece> pieces, const GradientScale& scale,
               const offload::Parallel& parallel) const override {
     Constants<AdamStep> constants;
     ByTypes<AdamTensor> tensors;
+    ByTypes<CodedAdamTensor> coded;
     for (const UpdatePiece& piece : pieces) {
       const auto& options = static_cast<const Options&>(*piece.options);
       const AdamStep* step = constants.of(piece, [&] {
@@ -101,14 +109,23 @@ class FusedAdam final : public FusedUpdate {
                           .decoupled = kDecoupled},
                          piece.step);
       });
-      tensors.add(piece.types, {.numel = piece.numel,
-                                .gradient = piece.gradient,
-                                .weight = piece.weight,
-                                .master = piece.master,
-                                .exp_avg = piece.state[0],
-                                .exp_avg_sq = piece.state[1],
-                                .max_exp_avg_sq = options.amsgrad() ? piece.state[2] : nullptr,
-                                .step = step});
+      AdamTensor tensor{.numel = piece.numel,
+                        .gradient = piece.gradient,
+                        .weight = piece.weight,
+                        .master = piece.master,
+                        .step = step};
+      if (piece.scales[0] != nullptr) {
+        coded.add(piece.types,
+                  {tensor, codes(piece, 0), codes(piece, 1), options.amsgrad() ? codes(piece, 2) : CodedField{}});
+        continue;
+      }
+      tensor.exp_avg = piece.state[0];
+      tensor.exp_avg_sq = piece.state[1];
+      tensor.max_exp_avg_sq = options.amsgrad() ? piece.state[2] : nullptr;
+      tensors.add(piece.types, tensor);
+    }
+    for (const auto& [types, list] : coded.lists()) {
+      coded_adam_update(list, types, scale, parallel);
     }
     for (const auto& [types, list] : tensors.lists()) {
       adam_update(list, types, scale, parallel);

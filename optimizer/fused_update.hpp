@@ -21,6 +21,8 @@ struct UpdatePiece {
   void* weight = nullptr;
   void* master = nullptr;        ///< @see WeightForm; null for forms without.
   std::array<void*, 3> state{};  ///< In the order of StateFields::names(); null where there is none.
+  /// Of state in 8 bits (`state` holds the codes then, and the piece begins on a block of 256); else null.
+  std::array<float*, 3> scales{};
   const torch::optim::OptimizerOptions* options = nullptr;  ///< Those of its group; outlive the update.
   std::uint64_t step = 1;                                   ///< What FusedUpdate::count() returned for the parameter.
 };
@@ -42,6 +44,9 @@ class FusedUpdate {
   /// for others.
   virtual std::uint64_t count(States& states, const at::Tensor& parameter,
                               const torch::optim::OptimizerOptions& options) const = 0;
+
+  /// Whether update() takes state in 8 bits.
+  [[nodiscard]] virtual bool takes_codes() const noexcept { return false; }
 
   /// One update of all pieces in one pass over memory, the same bits however parameters are cut into pieces and for any
   /// number of threads. Pieces share no memory. Blocks until done. @see adam_update for the accuracy.

@@ -18,6 +18,20 @@ std::optional<ElementType> kernel_element_type(at::ScalarType type) noexcept {
   }
 }
 
+WeightForm weight_form(ElementType type, MasterFormat masters) noexcept {
+  switch (type) {
+    case ElementType::kFloat32:
+      return WeightForm::kFloat32;
+    case ElementType::kBFloat16:
+      return masters == MasterFormat::kNone      ? WeightForm::kBFloat16
+             : masters == MasterFormat::kFloat32 ? WeightForm::kMasterToBFloat16
+                                                 : WeightForm::kBFloat16AndRemainder;
+    case ElementType::kFloat16:
+      return masters == MasterFormat::kNone ? WeightForm::kFloat16 : WeightForm::kMasterToFloat16;
+  }
+  return WeightForm::kFloat32;
+}
+
 std::string kernel_refusal(const at::Tensor& parameter) {
   if (parameter.layout() != at::kStrided) {
     return "is sparse";

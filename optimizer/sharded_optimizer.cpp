@@ -20,6 +20,10 @@
 namespace spillway::optimizer {
 namespace {
 
+// In archives, beside LibTorch's "state" and "param_groups".
+constexpr const char* kMastersKey = "masters";
+constexpr const char* kCodesKey = "codes";
+
 const StateFields& fields_of(const torch::optim::Optimizer& optimizer, const StateFields* own) {
   const StateFields* fields = own != nullptr ? own : find_state_fields(optimizer);
   if (fields == nullptr) {
@@ -36,6 +40,22 @@ bool has_kernels(const torch::optim::Optimizer& optimizer, const StateFields* ow
   return own == nullptr && find_fused_update(optimizer) != nullptr;
 }
 
+// Precision that was asked for and can't be had is no matter for a line in the log.
+void check_precision(const torch::optim::Optimizer& optimizer, const OptimizerConfig& config) {
+  if (config.state_format == StateFormat::kFloat32 && config.masters == MasterFormat::kNone) {
+    return;
+  }
+  if (config.kernels != UpdateKernels::kFused || !has_kernels(optimizer, config.state_fields.get())) {
+    throw ConfigError(
+        "state_format and masters are the fused kernels': set kernels = UpdateKernels::kFused, for Adam, "
+        "AdamW, SGD or Adagrad of LibTorch");
+  }
+  if (config.state_format == StateFormat::kBlockwise8 && !find_fused_update(optimizer)->takes_codes()) {
+    throw ConfigError("state in 8 bits is for Adam and AdamW; take StateFormat::kBFloat16 or kFloat32 for " +
+                      c10::demangle(typeid(optimizer).name()));
+  }
+}
+
 std::unique_ptr<torch::optim::Optimizer> checked(std::unique_ptr<torch::optim::Optimizer> optimizer,
                                                  const OptimizerConfig& config) {
   if (optimizer == nullptr) {
@@ -50,6 +70,7 @@ std::unique_ptr<torch::optim::Optimizer> checked(std::unique_ptr<torch::optim::O
   } else if (config.kernels == UpdateKernels::kFused) {
     throw ConfigError("fused kernels update state that lies in blocks, which StateDevice::kNone has not: take kCpu");
   }
+  check_precision(*optimizer, config);
   return optimizer;
 }
 
@@ -90,6 +111,8 @@ Optimizer::Optimizer(std::unique_ptr<torch::optim::Optimizer> wrapped, Optimizer
     options.sub_group_numel = config.sub_group_numel;
     options.ring_slots = config.buffer_count;
     options.form.fused = config.kernels == UpdateKernels::kFused && has_kernels(*wrapped_, own_fields_.get());
+    options.form.state = config.state_format;
+    options.form.masters = config.masters;
     state_ = std::make_unique<StreamedState>(*wrapped_, fields_of(*wrapped_, own_fields_.get()), tiers_, options);
     state_->follow(param_groups_);
     if (options.form.fused) {
@@ -251,7 +274,8 @@ StatePlacement Optimizer::placement() const { return state_ == nullptr ? StatePl
 void Optimizer::save(torch::serialize::OutputArchive& archive) const {
   refuse_if_poisoned();
   give_wrapped_all_parameters();
-  for (std::size_t g = 0; g < wrapped_->param_groups().size(); ++g) {  // They may have been changed since the last step.
+  for (std::size_t g = 0; g < wrapped_->param_groups().size();
+       ++g) {  // They may have been changed since the last step.
     wrapped_->param_groups()[g].set_options(param_groups_[g].options().clone());
   }
   if (state_ == nullptr) {
@@ -260,12 +284,61 @@ void Optimizer::save(torch::serialize::OutputArchive& archive) const {
   }
   struct Copies {
     StreamedState& state;
-    explicit Copies(StreamedState& from) : state(from) { state.copy_out(); }
+    StreamedState::Extras extras;
+    explicit Copies(StreamedState& from) : state(from), extras(from.copy_out()) {}
     ~Copies() { state.clear(); }
   };
   const at::NoGradGuard no_grad;
   const Copies copies(*state_);
   wrapped_->save(archive);
+  write_extras(archive, kMastersKey, copies.extras, &StreamedState::Extra::master);
+  write_extras(archive, kCodesKey, copies.extras, &StreamedState::Extra::codes);
+}
+
+// An archive without any is the plain optimizer's.
+void Optimizer::write_extras(torch::serialize::OutputArchive& archive, const char* name,
+                             const StreamedState::Extras& extras, at::Tensor StreamedState::Extra::*member) const {
+  torch::serialize::OutputArchive tensors(archive.compilation_unit());
+  bool any = false;
+  for_each_parameter([&](const std::string& key, const at::Tensor& parameter) {
+    const auto found = extras.find(parameter.unsafeGetTensorImpl());
+    if (found != extras.end() && (found->second.*member).defined()) {
+      tensors.write(key, found->second.*member, /*is_buffer=*/true);
+      any = true;
+    }
+  });
+  if (any) {
+    archive.write(name, tensors);
+  }
+}
+
+// Checked before anything changes.
+StreamedState::Extras Optimizer::read_extras(torch::serialize::InputArchive& archive) const {
+  StreamedState::Extras extras;
+  torch::serialize::InputArchive masters;
+  torch::serialize::InputArchive codes;
+  const bool has_masters = archive.try_read(kMastersKey, masters);
+  const bool has_codes = archive.try_read(kCodesKey, codes);
+  for_each_parameter([&](const std::string& key, const at::Tensor& parameter) {
+    StreamedState::Extra extra;
+    if (has_masters && masters.try_read(key, extra.master, /*is_buffer=*/true) &&
+        (extra.master.sizes() != parameter.sizes() || extra.master.scalar_type() != at::kFloat)) {
+      throw Error("the archive's master of parameter " + key + " (group/index) is not float32 of the parameter's size");
+    }
+    const bool coded = has_codes && codes.try_read(key, extra.codes, /*is_buffer=*/true);
+    if (coded || extra.master.defined()) {
+      extras[parameter.unsafeGetTensorImpl()] = extra;
+    }
+  });
+  return extras;
+}
+
+void Optimizer::for_each_parameter(const std::function<void(const std::string&, const at::Tensor&)>& work) const {
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) {
+      work(std::to_string(g) + "/" + std::to_string(i), param_groups_[g].params()[i]);
+    }
+  }
 }
 
 // LibTorch's load takes the state of a parameter that is listed twice away again at its second mention: something else
@@ -291,13 +364,14 @@ void Optimizer::load(torch::serialize::InputArchive& archive) {
   refuse_if_poisoned();
   follow_groups();
   give_wrapped_all_parameters();
+  const StreamedState::Extras extras = read_extras(archive);
   load_wrapped(archive);
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     param_groups_[g].set_options(wrapped_->param_groups()[g].options().clone());
   }
   if (state_ != nullptr) {
     const at::NoGradGuard no_grad;
-    poison_on_failure([&] { state_->take_over(); });
+    poison_on_failure([&] { state_->take_over(extras); });
   }
 }
 

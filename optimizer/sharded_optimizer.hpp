@@ -32,8 +32,10 @@ struct OptimizerConfig {
   /// kFused updates in one pass over memory, for Adam, AdamW, SGD and Adagrad of LibTorch and float32, bfloat16 and
   /// float16 parameters that are dense and on the CPU; one line in the log says what LibTorch updates instead, and why.
   /// A step's weights are within 4 ulp of max(|w|, |Δw|) of LibTorch's formula evaluated exactly; the state is float32
-  /// whatever the parameter's type. Needs the state in blocks: not with StateDevice::kNone.
+  /// unless state_format says otherwise. Needs the state in blocks: not with StateDevice::kNone.
   UpdateKernels kernels = UpdateKernels::kLibTorch;
+  StateFormat state_format = StateFormat::kFloat32;  ///< Of parameters that kernels update.
+  MasterFormat masters = MasterFormat::kNone;        ///< Of 16-bit parameters, which kernels have to be able to update.
   /// Elements of the parameters that are updated together, cut at whole tensors. 0: a size chosen from the budget.
   std::uint64_t sub_group_numel = 0;
   unsigned buffer_count = 4;  ///< Staging buffers of a sub-group each; at least 2.
@@ -106,8 +108,12 @@ class Optimizer final : public torch::optim::Optimizer {
   [[nodiscard]] const torch::optim::Optimizer& wrapped() const noexcept { return *wrapped_; }
 
   /// LibTorch's archive of the wrapped optimizer, interchangeable with that of the plain one. The state is copied to
-  /// memory meanwhile. @throws BudgetExceeded where the host budget has no room for it.
+  /// memory meanwhile, decoded to float32 where kernels have another form for it. Beside it stand what LibTorch's own
+  /// load passes over: "masters", as float32 tensors "group/index", and "codes", the bytes of state in 8 bits, so that
+  /// it comes back bit for bit. @throws BudgetExceeded where the host budget has no room for the copy.
   void save(torch::serialize::OutputArchive& archive) const override;
+  /// From an archive of either. Masters that it has not stay what they are, and follow the parameters as ever: the
+  /// model's weights may be loaded before or after. @throws Error for masters of another size, before anything changed.
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
@@ -116,6 +122,10 @@ class Optimizer final : public torch::optim::Optimizer {
   void load_wrapped(torch::serialize::InputArchive& archive);
   void refuse_if_poisoned() const;
   void poison_on_failure(const std::function<void()>& work);
+  void write_extras(torch::serialize::OutputArchive& archive, const char* name, const StreamedState::Extras& extras,
+                    at::Tensor StreamedState::Extra::*member) const;
+  [[nodiscard]] StreamedState::Extras read_extras(torch::serialize::InputArchive& archive) const;
+  void for_each_parameter(const std::function<void(const std::string&, const at::Tensor&)>& work) const;
 
   std::unique_ptr<torch::optim::Optimizer> wrapped_;
   std::shared_ptr<offload::Tiers> tiers_;          // Shared: the bank streams over the same disk and budget.
@@ -126,19 +136,21 @@ class Optimizer final : public torch::optim::Optimizer {
 
 /// Wraps an optimizer that was already constructed, and possibly stepped: its state is taken over.
 /// @throws ConfigError for a null optimizer, one of a kind whose state is not known (LBFGS; a subclass without
-/// state_fields), a buffer_count below 2, kNvme without a path, fused kernels with kNone; IoError for a path that is
-/// missing or not writable; BudgetExceeded, with a table, where the host budget holds not even the staging buffers;
-/// OutOfSpace where the disk does not hold the rest.
+/// state_fields), a buffer_count below 2, kNvme without a path, fused kernels with kNone, a state_format or masters
+/// that can't be had; IoError for a path that is missing or not writable; BudgetExceeded, with a table, where the host
+/// budget holds not even the staging buffers; OutOfSpace where the disk does not hold the rest.
 [[nodiscard]] std::unique_ptr<Optimizer> wrap(std::unique_ptr<torch::optim::Optimizer> optimizer,
                                               OptimizerConfig config = {});
 
 }  // namespace spillway::optimizer
 
 namespace spillway {
+using optimizer::MasterFormat;
 using optimizer::Optimizer;
 using optimizer::OptimizerConfig;
 using optimizer::StateDevice;
 using optimizer::StateFields;
+using optimizer::StateFormat;
 using optimizer::StatePlacement;
 using optimizer::StepBytes;
 using optimizer::UpdateKernels;

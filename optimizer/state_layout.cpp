@@ -8,6 +8,7 @@
 #include <spillway/offload/error.hpp>
 #include <spillway/offload/tier.hpp>
 #include <spillway/optimizer/kernel_tensor.hpp>
+#include <spillway/optimizer/state_codec.hpp>
 
 namespace spillway::optimizer {
 namespace {
@@ -26,6 +27,43 @@ void check_existing(const at::Tensor& tensor, const ParameterSlot& slot, std::st
   }
 }
 
+// What kernels are to know of a parameter that they update.
+void make_fused(ParameterSlot& slot, const SlotForm& form) {
+  const ElementType type = *kernel_element_type(slot.parameter.scalar_type());
+  slot.fused = true;
+  slot.sizes = slot.parameter.sizes().vec();
+  slot.strides = slot.parameter.strides().vec();
+  slot.type = slot.parameter.scalar_type();
+  slot.types.gradient = type;
+  slot.types.weight = weight_form(type, form.masters);
+  slot.types.state = form.state == StateFormat::kBFloat16 ? ElementType::kBFloat16 : ElementType::kFloat32;
+  if (const std::uint64_t bytes = master_bytes_of(slot.types.weight); bytes > 0) {
+    slot.master = FieldSlot{.bytes = bytes * static_cast<std::uint64_t>(slot.parameter.numel()),
+                            .strides = slot.strides,
+                            .type = bytes == 4 ? at::kFloat : at::kShort};
+  }
+}
+
+// A field of a parameter that kernels update.
+FieldSlot fused_field(const ParameterSlot& slot, std::size_t field, StateFormat format) {
+  const auto numel = static_cast<std::uint64_t>(slot.parameter.numel());
+  FieldSlot result{.field = field, .strides = slot.strides};
+  switch (format) {
+    case StateFormat::kFloat32:
+      result.bytes = 4 * numel;
+      break;
+    case StateFormat::kBFloat16:
+      result.type = at::kBFloat16;
+      result.bytes = 2 * numel;
+      break;
+    case StateFormat::kBlockwise8:
+      result.type = at::kByte;
+      result.scales_offset = align(numel);
+      result.bytes = result.scales_offset + sizeof(float) * dynamic_blocks(numel);
+  }
+  return result;
+}
+
 }  // namespace
 
 bool may_have_type(const ParameterSlot& slot, at::ScalarType type) noexcept {
@@ -41,10 +79,12 @@ ParameterSlot make_slot(const at::Tensor& parameter, std::string name, FieldMask
   if (parameter.layout() != at::kStrided) {
     throw ConfigError(slot.name + " is sparse; " + std::string(fields.optimizer()) + " needs dense parameters");
   }
-  if (form.fused && kernel_refusal(parameter).empty()) {
-    slot.fused = true;
-    slot.sizes = parameter.sizes().vec();
-    slot.strides = parameter.strides().vec();
+  const std::string refusal = kernel_refusal(parameter);
+  if (form.fused && refusal.empty()) {
+    make_fused(slot, form);
+  } else if (form.masters != MasterFormat::kNone && at::elementSize(parameter.scalar_type()) == 2 &&
+             parameter.numel() > 0) {
+    throw ConfigError(slot.name + " can't have a master: it " + refusal);
   }
   // Without memory: only the strides that zeros_like would choose are of interest.
   const std::vector<std::int64_t> like =
@@ -59,22 +99,43 @@ ParameterSlot make_slot(const at::Tensor& parameter, std::string name, FieldMask
                         ", which its options ask for: set them before the first step");
     }
     if ((slot.planned >> field & 1U) != 0 && parameter.numel() > 0) {
-      const bool keeps_strides = !slot.fused && present.defined() && present.is_non_overlapping_and_dense();
-      const at::ScalarType type = slot.fused ? at::kFloat : parameter.scalar_type();
-      slot.fields.push_back({.field = field,
-                             .bytes = static_cast<std::uint64_t>(parameter.numel()) * at::elementSize(type),
-                             .strides = keeps_strides ? present.strides().vec() : like,
-                             .type = type});
+      const bool keeps_strides = present.defined() && present.is_non_overlapping_and_dense();
+      slot.fields.push_back(slot.fused ? fused_field(slot, field, form.state)
+                                       : FieldSlot{.field = field,
+                                                   .bytes = parameter.nbytes(),
+                                                   .strides = keeps_strides ? present.strides().vec() : like,
+                                                   .type = parameter.scalar_type()});
     }
   }
   return slot;
+}
+
+std::uint64_t slot_bytes(const ParameterSlot& slot) noexcept {
+  std::uint64_t bytes = slot.master ? slot.master->bytes : 0;
+  for (const FieldSlot& field : slot.fields) {
+    bytes += field.bytes;
+  }
+  return bytes;
+}
+
+std::uint64_t archived_bytes(const ParameterSlot& slot) noexcept {
+  if (!slot.fused) {
+    return slot_bytes(slot);
+  }
+  std::uint64_t floats = slot.master ? 1 : 0;
+  std::uint64_t codes = 0;
+  for (const FieldSlot& field : slot.fields) {
+    ++floats;
+    codes += field.type == at::kByte ? field.bytes : 0;
+  }
+  return floats * sizeof(float) * static_cast<std::uint64_t>(slot.parameter.numel()) + codes;
 }
 
 std::vector<SubGroup> pack(std::vector<ParameterSlot> slots, const SubGroupLimits& limits, std::size_t first_number) {
   std::vector<SubGroup> groups;
   std::uint64_t numel = 0;
   for (ParameterSlot& slot : slots) {
-    std::uint64_t bytes = 0;
+    std::uint64_t bytes = slot.master ? align(slot.master->bytes) : 0;
     for (const FieldSlot& field : slot.fields) {
       bytes += align(field.bytes);
     }
@@ -86,9 +147,13 @@ std::vector<SubGroup> pack(std::vector<ParameterSlot> slots, const SubGroupLimit
       numel = 0;
     }
     SubGroup& group = groups.back();
-    for (FieldSlot& field : slot.fields) {
+    const auto place = [&](FieldSlot& field) {
       field.offset = group.bytes;
       group.bytes += align(field.bytes);
+    };
+    std::for_each(slot.fields.begin(), slot.fields.end(), place);
+    if (slot.master) {
+      place(*slot.master);
     }
     numel += slot_numel;
     group.slots.push_back(std::move(slot));

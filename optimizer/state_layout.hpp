@@ -3,13 +3,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include <spillway/optimizer/kernel_types.hpp>
 #include <spillway/optimizer/state_fields.hpp>
+#include <spillway/optimizer/state_format.hpp>
 
 namespace spillway::optimizer {
 
@@ -19,12 +22,16 @@ struct FieldSlot {
   std::uint64_t offset = 0;           ///< In the block; a multiple of 64.
   std::uint64_t bytes = 0;            ///< > 0.
   std::vector<std::int64_t> strides;  ///< Those of LibTorch's own tensor: bits depend on the order of elements.
-  at::ScalarType type = at::kFloat;   ///< Of the elements in the block.
+  /// Of the elements in the block; kByte: codes of StateFormat::kBlockwise8, whose scales follow at scales_offset.
+  at::ScalarType type = at::kFloat;
+  std::uint64_t scales_offset = 0;  ///< Behind `offset`.
 };
 
-/// What slots are made for.
+/// What slots are made for. @see kernel_refusal for which parameters kernels update.
 struct SlotForm {
-  bool fused = false;  ///< Kernels update what they can: @see kernel_refusal.
+  bool fused = false;  ///< Kernels update what they can; the rest is for them.
+  StateFormat state = StateFormat::kFloat32;
+  MasterFormat masters = MasterFormat::kNone;
 };
 
 /// A parameter and its state. Tensors of no elements have no fields here: they stay with LibTorch.
@@ -33,10 +40,13 @@ struct ParameterSlot {
   std::string name;       ///< "parameter 3 of group 0": for messages.
   FieldMask planned = 0;  ///< Tensors that there is room for.
   std::vector<FieldSlot> fields;
-  /// Kernels update the parameter. Its state is float32 then, whatever its own type, in the order of its own elements.
+  /// Kernels update the parameter. Its state is in the order of its own elements then, and of a type of its own.
   bool fused = false;
+  KernelTypes types;                  ///< Of a fused parameter, with a gradient of its own type.
+  std::optional<FieldSlot> master;    ///< What lies beside the weight: float32, or remainders as kShort.
   std::vector<std::int64_t> sizes;    ///< Of a fused parameter as the slot was made: what its state fits.
   std::vector<std::int64_t> strides;  ///< The same.
+  at::ScalarType type = at::kFloat;   ///< The same.
 };
 
 /// One use of a parameter by a group. A tied parameter has several.
@@ -62,8 +72,8 @@ struct SubGroupLimits {
 /// A slot for `parameter` with room for the `planned` tensors, shaped as LibTorch makes them (zeros like the
 /// parameter, strides kept where it is dense). `existing`, which may be null, gives those that already exist their
 /// present strides. Offsets are set by pack().
-/// @throws ConfigError for a sparse parameter, or where an existing tensor is not of the parameter's size and type (or
-/// float32, for a fused one).
+/// @throws ConfigError for a sparse parameter, a 16-bit one that is to have a master and that kernels can't update, or
+/// where an existing tensor is not of the parameter's size and type (or float32, for a fused one).
 [[nodiscard]] ParameterSlot make_slot(const at::Tensor& parameter, std::string name, FieldMask planned,
                                       const StateFields& fields, torch::optim::OptimizerParamState* existing,
                                       const SlotForm& form = {});
@@ -71,6 +81,11 @@ struct SubGroupLimits {
 /// Whether a state tensor that LibTorch made or loaded may come in this type: the parameter's own, or float32 for a
 /// fused parameter.
 [[nodiscard]] bool may_have_type(const ParameterSlot& slot, at::ScalarType type) noexcept;
+
+/// Bytes of a slot in its block, without padding.
+[[nodiscard]] std::uint64_t slot_bytes(const ParameterSlot& slot) noexcept;
+/// Bytes of the tensors that it becomes in an archive.
+[[nodiscard]] std::uint64_t archived_bytes(const ParameterSlot& slot) noexcept;
 
 /// Cuts slots, in their order, into sub-groups within the limits. A parameter without state counts as nothing.
 /// `first_number` is the number of the first one in its label.

@@ -8,7 +8,6 @@
 
 #include <spillway/offload/error.hpp>
 #include <spillway/offload/planner.hpp>
-#include <spillway/optimizer/kernel_tensor.hpp>
 
 namespace spillway::optimizer {
 namespace {
@@ -29,19 +28,12 @@ std::string name_of(std::size_t group, std::size_t index) {
   return "parameter " + std::to_string(index) + " of group " + std::to_string(group);
 }
 
-std::uint64_t state_bytes(const ParameterSlot& slot) {
-  std::uint64_t bytes = 0;
-  for (const FieldSlot& field : slot.fields) {
-    bytes += field.bytes;
-  }
-  return bytes;
-}
-
 // Kernels look at nothing but memory: what they read and write must be what the slot was made for.
 void check_memory(const ParameterSlot& slot) {
   const at::Tensor& parameter = slot.parameter;
   const at::Tensor& gradient = parameter.grad();
-  if (parameter.sizes() != slot.sizes || parameter.strides() != slot.strides || !kernel_refusal(parameter).empty()) {
+  if (parameter.sizes() != slot.sizes || parameter.strides() != slot.strides || parameter.scalar_type() != slot.type ||
+      !parameter.is_cpu()) {
     throw Error(slot.name +
                 " was resized, moved to another device or given another layout or type since wrap(): undo "
                 "that, or make and wrap the optimizer anew");
@@ -182,7 +174,7 @@ void StateUnits::add(std::vector<ParameterSlot> slots) {
     for (std::size_t s = 0; s < units[u].group.slots.size(); ++s) {
       const ParameterSlot& slot = units[u].group.slots[s];
       places_[slot.parameter.unsafeGetTensorImpl()] = {units_.size() + u, s};
-      placement_.state_bytes += state_bytes(slot);
+      placement_.state_bytes += slot_bytes(slot);
       ++(slot.fused ? placement_.fused_parameters : placement_.other_parameters);
     }
   }
@@ -225,7 +217,7 @@ void StateUnits::check(const ParamGroups& groups) const {
         continue;
       }
       check_room(slot, needed[member.group], member.group);
-      if (needed[member.group] != 0 && slot.parameter.grad().layout() != at::kStrided) {
+      if ((needed[member.group] != 0 || slot.master) && slot.parameter.grad().layout() != at::kStrided) {
         throw Error("the gradient of " + slot.name + " is sparse; " + std::string(fields_.optimizer()) +
                     " with state needs dense gradients: take to_dense() of it, or make the layer's gradient dense");
       }

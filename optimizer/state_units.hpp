@@ -27,7 +27,7 @@ struct StreamedStateOptions {
 /// Where the state lives.
 struct StatePlacement {
   std::size_t sub_groups = 0;
-  std::uint64_t state_bytes = 0;     ///< Of the tensors alone.
+  std::uint64_t state_bytes = 0;     ///< Of the tensors alone, and of masters.
   std::uint64_t resident_bytes = 0;  ///< Host memory of the blocks that stay.
   std::uint64_t ring_bytes = 0;      ///< Host memory of the staging buffers.
   std::uint64_t disk_bytes = 0;

@@ -48,7 +48,7 @@ void StreamedState::follow(const ParamGroups& groups) {
   const std::size_t first_new = units_.all().size();
   units_.follow(groups, optimizer_.state());
   construct_states(first_new, groups);
-  take_over(first_new);
+  take_over(first_new, {});
 }
 
 void StreamedState::construct_states(std::size_t first_unit, const ParamGroups& groups) {
@@ -79,17 +79,20 @@ StreamedState::Indices StreamedState::with_gradient() const {
   return indices;
 }
 
-StreamedState::Indices StreamedState::with_state(std::size_t first_unit) const {
+StreamedState::Indices StreamedState::with_slot(std::size_t first_unit,
+                                                const std::function<bool(const ParameterSlot&)>& wanted) const {
   Indices indices;
   for (std::size_t u = first_unit; u < units_.all().size(); ++u) {
     const StateUnit& unit = units_.all()[u];
-    if (unit.block && std::any_of(unit.group.slots.begin(), unit.group.slots.end(), [&](const ParameterSlot& slot) {
-          return optimizer_.state().count(slot.parameter.unsafeGetTensorImpl()) != 0;
-        })) {
+    if (unit.block && std::any_of(unit.group.slots.begin(), unit.group.slots.end(), wanted)) {
       indices.push_back(u);
     }
   }
   return indices;
+}
+
+bool StreamedState::has_state(const ParameterSlot& slot) const {
+  return optimizer_.state().count(slot.parameter.unsafeGetTensorImpl()) != 0;
 }
 
 void StreamedState::announce(const Indices& indices, Access access) {
@@ -184,8 +187,10 @@ void StreamedState::flush() {
   }
 }
 
-void StreamedState::take_over(std::size_t first_unit) {
-  const Indices indices = with_state(first_unit);
+void StreamedState::take_over(std::size_t first_unit, const Extras& extras) {
+  const auto extra_of = [&](const ParameterSlot& slot) { return extras.find(slot.parameter.unsafeGetTensorImpl()); };
+  const Indices indices = with_slot(
+      first_unit, [&](const ParameterSlot& slot) { return has_state(slot) || extra_of(slot) != extras.end(); });
   if (indices.empty()) {
     return;
   }
@@ -193,25 +198,52 @@ void StreamedState::take_over(std::size_t first_unit) {
   announce(indices, Access::kReadWrite);
   for (const std::size_t u : indices) {
     StateUnit& unit = units_.all()[u];
-    update(unit, [&](std::span<std::byte> block) { move_into_block(fields_, optimizer_, unit.group.slots, block); });
+    update(unit, [&](std::span<std::byte> block) {
+      move_into_block(fields_, optimizer_, unit.group.slots, block);
+      for (const ParameterSlot& slot : unit.group.slots) {
+        const auto extra = extra_of(slot);
+        if (extra != extras.end() && slot.master && extra->second.master.defined()) {
+          move_master_into_block(slot, extra->second.master, block);
+        }
+        if (extra != extras.end() && extra->second.codes.defined()) {
+          move_codes_into_block(slot, extra->second.codes, block);
+        }
+      }
+    });
   }
 }
 
-void StreamedState::copy_out() {
-  copies_ = tiers_->host().reserve(placement().state_bytes, "copy of the optimizer state");
+StreamedState::Extras StreamedState::copy_out() {
+  std::uint64_t bytes = 0;
+  for (const StateUnit& unit : units_.all()) {
+    for (const ParameterSlot& slot : unit.group.slots) {
+      bytes += archived_bytes(slot);
+    }
+  }
+  copies_ = tiers_->host().reserve(bytes, "copy of the optimizer state");
   announced_.clear();
+  Extras extras;
   try {
-    const Indices indices = with_state(0);
+    const Indices indices =
+        with_slot(0, [&](const ParameterSlot& slot) { return has_state(slot) || slot.master.has_value(); });
     announce(indices, Access::kRead);
     for (const std::size_t u : indices) {
       StateUnit& unit = units_.all()[u];
       const Lease lease = unit.store->acquire(*unit.block, Access::kRead);
       copy_out_of_block(fields_, optimizer_, unit.group.slots, lease.bytes());
+      for (const ParameterSlot& slot : unit.group.slots) {
+        const Extra extra{slot.master ? copy_of_master(slot, lease.bytes()) : at::Tensor(),
+                          has_state(slot) ? copy_of_codes(slot, lease.bytes()) : at::Tensor()};
+        if (extra.master.defined() || extra.codes.defined()) {
+          extras[slot.parameter.unsafeGetTensorImpl()] = extra;
+        }
+      }
     }
   } catch (...) {
     clear();
     throw;
   }
+  return extras;
 }
 
 void StreamedState::clear() noexcept {

@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <torch/optim/optimizer.h>
@@ -50,13 +52,21 @@ class StreamedState {
   /// Blocks until every write has ended. @throws IoError.
   void flush();
 
+  /// What kernels keep that LibTorch's archives have no place for, by parameter; undefined where there is none.
+  struct Extra {
+    at::Tensor master;  ///< The float32 weight, of the parameter's size.
+    at::Tensor codes;   ///< Of state in 8 bits: @see copy_of_codes.
+  };
+  using Extras = std::unordered_map<const c10::TensorImpl*, Extra>;
+
   /// Fills the wrapped optimizer's state objects with copies of everything, for saving.
   /// @throws BudgetExceeded, IoError, Corruption: nothing is filled then.
-  void copy_out();
+  Extras copy_out();
   /// Undoes copy_out().
   void clear() noexcept;
-  /// Moves tensors of state objects that were filled from outside (loading) into the blocks.
-  void take_over() { take_over(0); }
+  /// Moves tensors of state objects that were filled from outside (loading) into the blocks, and `extras` where slots
+  /// have room for them. Other masters stay what they are.
+  void take_over(const Extras& extras) { take_over(0, extras); }
 
   /// @see Optimizer::next_step_bytes, Optimizer::steady_step_bytes.
   [[nodiscard]] StepBytes next_step_bytes() const;
@@ -69,9 +79,12 @@ class StreamedState {
   using Indices = std::vector<std::size_t>;  // Of units, in the order of a pass.
 
   void construct_states(std::size_t first_unit, const ParamGroups& groups);
-  void take_over(std::size_t first_unit);
+  void take_over(std::size_t first_unit, const Extras& extras);
   [[nodiscard]] Indices with_gradient() const;
-  [[nodiscard]] Indices with_state(std::size_t first_unit) const;
+  /// Of units from the first on where `wanted` says so of some slot with something in the block.
+  [[nodiscard]] Indices with_slot(std::size_t first_unit,
+                                  const std::function<bool(const ParameterSlot&)>& wanted) const;
+  [[nodiscard]] bool has_state(const ParameterSlot& slot) const;
   void announce(const Indices& indices, offload::Access access);
   void step(StateUnit& unit, const GradientScale& scale);
   void step_by_libtorch(StateUnit& unit, const std::vector<Member>& members, std::span<std::byte> block,
