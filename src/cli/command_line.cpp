@@ -27,7 +27,6 @@ constexpr std::array kAbsentCommands = {
 };
 
 constexpr std::array kAbsentBenches = {
-    Absent{"optimizer", "the programs in build/default/bench measure the optimizer"},
     Absent{"bank", "the programs in build/default/bench measure the bank"},
     Absent{"step", "the programs in build/default/bench measure a step"},
     Absent{"data", "`spillway bench io` is the bench that there is"},
@@ -127,8 +126,24 @@ void add_probe(CLI::App& app, ProbeFlags& flags) {
   probe->add_flag("--json", flags.json, "As JSON");
 }
 
-void add_bench(CLI::App& app, BenchIoOptions& options) {
+void refuse_report(CLI::App& bench) {
+  bench.add_option_function<std::string>(
+      "--report", [](const std::string&) { refuse("--report", "--json writes the results"); }, "not in this version");
+}
+
+void add_bench_optimizer(CLI::App& bench, BenchOptimizerOptions& options) {
+  CLI::App* optimizer =
+      bench.add_subcommand("optimizer", "AdamW steps beside the machine's bound and LibTorch's fused one");
+  optimizer->add_option("--json", options.json, "Write the results to this file");
+  optimizer->add_option("--numel", options.numel, "Elements of the flat rows (134217728); the others have an eighth");
+  optimizer->add_option("--rounds", options.rounds, "Rounds of each row (11)")->check(whole_number_from(1));
+  optimizer->add_option("--rows", options.rows, "Measure these rows alone: fp32_flat,all_bf16,…")->delimiter(',');
+  refuse_report(*optimizer);
+}
+
+void add_bench(CLI::App& app, BenchIoOptions& options, BenchOptimizerOptions& optimizer) {
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine, and Spillway on it");
+  add_bench_optimizer(*bench, optimizer);
   CLI::App* io = bench->add_subcommand("io", "Reads and overwrites of the storage engine beside what the disk can do");
   io->add_option("--json", options.json, "Write the results to this file");
   io->add_option("--nvme-path", options.nvme_path, "Folder on the disk that is measured (the current one)");
@@ -138,8 +153,7 @@ void add_bench(CLI::App& app, BenchIoOptions& options) {
   io->add_option("--rounds", options.rounds, "Rounds of each row (11)")->check(whole_number_from(1));
   io->add_option("--rows", options.rows, "Measure these rows alone: read,overwrite,…")->delimiter(',');
   io->add_option("--peers", options.peers_folder, "Folder that `scripts/bootstrap peers` filled");
-  io->add_option_function<std::string>(
-      "--report", [](const std::string&) { refuse("--report", "--json writes the results"); }, "not in this version");
+  refuse_report(*io);
   for (const Absent& absent : kAbsentBenches) add_absent_command(*bench, "spillway bench ", absent);
 }
 
@@ -162,12 +176,13 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   app.set_version_flag("--version", "spillway " SPILLWAY_VERSION);
   TrainFlags train;
   BenchIoOptions bench_io;
+  BenchOptimizerOptions bench_optimizer;
   ProbeFlags probe;
   PlanFlags plan;
   add_train(app, train);
   add_plan(app, plan);
   add_probe(app, probe);
-  add_bench(app, bench_io);
+  add_bench(app, bench_io, bench_optimizer);
   for (const Absent& absent : kAbsentCommands) add_absent_command(app, "spillway ", absent);
 
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // As CLI11 wants them.
@@ -184,10 +199,10 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   if (app.got_subcommand("plan")) return plan;
   if (app.got_subcommand("probe")) return probe;
   if (!app.got_subcommand("bench")) throw ConfigError("spillway: which command? `spillway --help` lists them");
-  if (!app.get_subcommand("bench")->got_subcommand("io")) {
-    throw ConfigError("spillway bench: which bench? `spillway bench --help` lists them");
-  }
-  return bench_io;
+  const CLI::App* const bench = app.get_subcommand("bench");
+  if (bench->got_subcommand("io")) return bench_io;
+  if (bench->got_subcommand("optimizer")) return bench_optimizer;
+  throw ConfigError("spillway bench: which bench? `spillway bench --help` lists them");
 }
 
 }  // namespace spillway::app

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <spillway/app/bench/bench_io.hpp>
+#include <spillway/app/bench/bench_optimizer.hpp>
 
 namespace spillway::app {
 
@@ -48,7 +49,7 @@ struct Information {
   std::string text;
 };
 
-using Command = std::variant<Information, TrainFlags, BenchIoOptions, ProbeFlags, PlanFlags>;
+using Command = std::variant<Information, TrainFlags, BenchIoOptions, BenchOptimizerOptions, ProbeFlags, PlanFlags>;
 
 /// Reads the command line, without the program's name.
 /// @throws ConfigError with one line for whatever is not understood: an unknown or contradictory flag, a value of the

@@ -116,7 +116,7 @@ TEST(CommandLine, SaysOfWhatIsStillMissingThatItIs) {
                                                          {"inspect", "run"},
                                                          {"verify", "run"},
                                                          {"export", "run", "--format", "torch"},
-                                                         {"bench", "optimizer"},
+                                                         {"bench", "optimizer", "--report", "a"},
                                                          {"bench", "bank", "--json", "a"},
                                                          {"bench", "step"},
                                                          {"bench", "data"},
@@ -151,6 +151,14 @@ TEST(CommandLine, TakesRowsAndRoundsOfTheBench) {
   EXPECT_THAT(options.rows, ElementsAre("read", "overwrite"));
   EXPECT_EQ(options.rounds, 3U);
   EXPECT_THAT(refusal({"bench", "io", "--rounds", "0"}), HasSubstr("--rounds"));
+}
+
+TEST(CommandLine, TakesTheBenchOfTheOptimizer) {
+  const auto options = std::get<BenchOptimizerOptions>(
+      parse_command_line({"bench", "optimizer", "--rows", "fp32_flat", "--numel", "262144", "--json", "o.json"}));
+  EXPECT_THAT(options.rows, ElementsAre("fp32_flat"));
+  EXPECT_EQ(options.numel, 262'144U);
+  EXPECT_EQ(options.json, "o.json");
 }
 
 TEST(CommandLine, TakesAFileForTheTrace) { EXPECT_EQ(train({"--trace", "a.json"}).trace, "a.json"); }
