@@ -1,10 +1,7 @@
 #include <spillway/optimizer/grad_clip.hpp>
 
-#include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,40 +11,9 @@
 
 #include <spillway/offload/error.hpp>
 #include <spillway/offload/parallel.hpp>
-#include <spillway/optimizer/gradient_kernel.hpp>
+#include <spillway/optimizer/block_squares.hpp>
 
 namespace spillway::optimizer {
-namespace {
-
-std::optional<ElementType> kernel_type(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-      return ElementType::kFloat32;
-    case at::kBFloat16:
-      return ElementType::kBFloat16;
-    case at::kHalf:
-      return ElementType::kFloat16;
-    default:
-      return std::nullopt;
-  }
-}
-
-// Blocks that no kernel knows: ATen works on so few elements with one thread.
-void append_squares(const at::Tensor& flat, std::vector<double>& sums) {
-  const auto block = static_cast<std::int64_t>(kSquaresBlockNumel);
-  for (std::int64_t begin = 0; begin < flat.numel(); begin += block) {
-    const at::Tensor part = flat.narrow(0, begin, std::min(block, flat.numel() - begin)).to(at::kDouble);
-    sums.push_back(part.square().sum().item<double>());
-  }
-}
-
-void append_squares(const GradientRun& run, const offload::Parallel& parallel, std::vector<double>& sums) {
-  const std::size_t before = sums.size();
-  sums.resize(before + squares_blocks({&run, 1}));
-  gradient_squares({&run, 1}, std::span(sums).subspan(before), parallel);
-}
-
-}  // namespace
 
 double gradient_norm(std::span<const at::Tensor> parameters) {
   const offload::Parallel parallel;
@@ -61,13 +27,7 @@ double gradient_norm(std::span<const at::Tensor> parameters) {
       throw Error("the gradient of parameter " + std::to_string(i) +
                   " is sparse; clipping needs dense gradients: take to_dense() of it");
     }
-    const at::Tensor flat = gradient.contiguous().view(-1);
-    const auto type = kernel_type(flat.scalar_type());
-    if (type && flat.device().is_cpu()) {
-      append_squares({flat.const_data_ptr(), static_cast<std::uint64_t>(flat.numel()), *type}, parallel, sums);
-    } else {
-      append_squares(flat, sums);
-    }
+    append_squares(gradient, parallel, sums);
   }
   return std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
 }
