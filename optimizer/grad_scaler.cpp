@@ -13,6 +13,7 @@
 
 #include <spillway/distributed/collective.hpp>
 #include <spillway/offload/error.hpp>
+#include <spillway/optimizer/sharded_optimizer.hpp>
 
 namespace spillway::optimizer {
 namespace {
@@ -57,6 +58,10 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   }
   const at::NoGradGuard no_grad;
   bool found = false;
+  auto* const taker = dynamic_cast<Optimizer*>(&optimizer);
+  if (taker != nullptr && taker->takes_gradients()) {
+    found = taker->unscale_gradients(1.0 / scale_.value());
+  }
   for (const std::vector<at::Tensor>& gradients : gradients_of(optimizer)) {
     const auto options = gradients.front().options().dtype(at::kFloat);
     at::Tensor found_inf = at::zeros({1}, options);
@@ -85,6 +90,9 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   progress.stepped = true;
   if (progress.found_inf) {
     ++skipped_steps_;
+    if (auto* const taker = dynamic_cast<Optimizer*>(&optimizer); taker != nullptr && taker->takes_gradients()) {
+      taker->skip_step();
+    }
     return false;
   }
   optimizer.step();

@@ -7,11 +7,12 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Type.h>
-#include <torch/serialize/archive.h>
 
 #include <spillway/offload/error.hpp>
 #include <spillway/optimizer/grad_clip.hpp>
+#include <spillway/optimizer/rank_agreement.hpp>
 #include <spillway/optimizer/state_fields.hpp>
+#include <spillway/optimizer/taken_gradients.hpp>
 
 namespace spillway::optimizer {
 namespace {
@@ -32,8 +33,19 @@ std::unique_ptr<torch::optim::Optimizer> checked(std::unique_ptr<torch::optim::O
   if (optimizer == nullptr) {
     throw ConfigError("wrap: the optimizer is null");
   }
-  if (config.state != StateDevice::kNone) {
-    fields_of(*optimizer, config.state_fields.get());
+  const bool takes_gradients = config.gradients != GradientDevice::kInPlace;
+  if (!takes_gradients && (config.gradient_group != nullptr || config.agreement_group != nullptr)) {
+    throw ConfigError(
+        "groups of ranks are for gradients that are taken: set gradients to kCpu or kNvme, or average "
+        "them in place with average_gradients()");
+  }
+  if (config.state != StateDevice::kNone || takes_gradients) {
+    const StateFields& fields = fields_of(*optimizer, config.state_fields.get());
+    if (takes_gradients && fields.whole_model()) {
+      throw ConfigError(std::string(fields.optimizer()) +
+                        " updates all parameters together, which gradients that are taken do not allow: leave them in "
+                        "place");
+    }
     if (config.buffer_count < 2) {
       throw ConfigError("buffer_count is " + std::to_string(config.buffer_count) +
                         "; reading ahead takes at least 2 staging buffers");
@@ -43,16 +55,17 @@ std::unique_ptr<torch::optim::Optimizer> checked(std::unique_ptr<torch::optim::O
 }
 
 std::shared_ptr<offload::Tiers> tiers_of(const OptimizerConfig& config) {
-  if (config.state == StateDevice::kNone) {
+  if (config.state == StateDevice::kNone && config.gradients == GradientDevice::kInPlace) {
     return nullptr;
   }
+  const bool on_disk = config.state == StateDevice::kNvme || config.gradients == GradientDevice::kNvme;
   std::shared_ptr<offload::Tiers> tiers = config.tiers;
   if (tiers == nullptr) {
     offload::TiersOptions options = config.tiers_options;
     if (!config.nvme_path.empty()) {
       options.nvme_path = config.nvme_path;
     }
-    if (config.state == StateDevice::kCpu) {
+    if (!on_disk) {
       options.nvme_path.clear();
     }
     tiers = std::make_shared<offload::Tiers>(std::move(options));
@@ -60,6 +73,17 @@ std::shared_ptr<offload::Tiers> tiers_of(const OptimizerConfig& config) {
   if (config.state == StateDevice::kNvme && !tiers->has_disk()) {
     throw ConfigError("the optimizer state is to go to NVMe, but there is no folder for it: set nvme_path");
   }
+  if (config.gradients == GradientDevice::kNvme && !tiers->has_disk()) {
+    throw ConfigError("gradients are to go to NVMe, but there is no folder for them: set nvme_path");
+  }
+  return tiers;
+}
+
+// Ranks that wait for this one in wrap() learn why it does not come.
+std::shared_ptr<offload::Tiers> agreed_tiers(const OptimizerConfig& config) {
+  std::shared_ptr<offload::Tiers> tiers;
+  const std::exception_ptr failure = failure_of([&] { tiers = tiers_of(config); });
+  RankAgreement(config.agreement_group).meet(Purpose::kWrap, {}, failure);
   return tiers;
 }
 
@@ -68,19 +92,44 @@ std::shared_ptr<offload::Tiers> tiers_of(const OptimizerConfig& config) {
 Optimizer::Optimizer(std::unique_ptr<torch::optim::Optimizer> wrapped, OptimizerConfig config)
     : torch::optim::Optimizer(std::vector<torch::optim::OptimizerParamGroup>{}, nullptr),
       wrapped_(checked(std::move(wrapped), config)),
-      tiers_(tiers_of(config)),
+      tiers_(agreed_tiers(config)),
       own_fields_(config.state_fields) {
   defaults_ = wrapped_->defaults().clone();
   param_groups_ = std::vector<torch::optim::OptimizerParamGroup>(wrapped_->param_groups());
-  if (config.state != StateDevice::kNone) {
-    StreamedStateOptions options;
-    options.disk_allowed = config.state == StateDevice::kNvme;
-    options.host_bytes = config.host_bytes;
-    options.sub_group_numel = config.sub_group_numel;
-    options.ring_slots = config.buffer_count;
-    state_ = std::make_unique<StreamedState>(*wrapped_, fields_of(*wrapped_, own_fields_.get()), tiers_, options);
-    state_->follow(param_groups_);
+  if (config.gradients != GradientDevice::kInPlace) {
+    TakenGradientsOptions options;
+    options.optimizer = c10::demangle(typeid(*wrapped_).name());
+    options.exchange = config.gradient_group;
+    options.agreement = config.agreement_group;
+    options.weights = config.shard_weights;
+    options.bucket_bytes = config.bucket_bytes;
+    options.sums = {config.gradients == GradientDevice::kNvme, config.buffer_count};
+    gradients_ = std::make_unique<TakenGradients>(param_groups_, tiers_, std::move(options));
+    gradients_->make_room([&] { make_state(config); });
+    tiers_->log(
+        "gradients are taken while backward runs: .grad is undefined afterwards, clip_grad_norm_ of the wrapped "
+        "optimizer takes the place of the free function, and gradients that no step is to take are dropped by its "
+        "zero_grad");
+  } else if (config.state != StateDevice::kNone) {
+    make_state(config);
   }
+}
+
+void Optimizer::make_state(const OptimizerConfig& config) {
+  StreamedStateOptions options;
+  options.disk_allowed = config.state == StateDevice::kNvme;
+  options.host_bytes = config.host_bytes;
+  options.sub_group_numel = config.sub_group_numel;
+  options.ring_slots = config.buffer_count;
+  if (gradients_ != nullptr) {
+    options.part_of = [this](const at::Tensor& parameter) { return gradients_->part_of(parameter); };
+    options.has_gradient = [this](const at::Tensor& parameter) { return gradients_->has_gradient(parameter); };
+  }
+  const StateFields& fields =
+      config.state == StateDevice::kNone ? unmoved_fields() : fields_of(*wrapped_, own_fields_.get());
+  state_ = std::make_unique<StreamedState>(*wrapped_, fields, tiers_, std::move(options));
+  state_->drop_foreign(param_groups_);
+  state_->follow(param_groups_);
 }
 
 Optimizer::~Optimizer() = default;
@@ -134,6 +183,9 @@ void Optimizer::give_wrapped_all_parameters() const {
 
 at::Tensor Optimizer::step(LossClosure closure) {
   refuse_if_poisoned();
+  if (gradients_ != nullptr) {
+    return step_taken(std::move(closure));
+  }
   if (state_ == nullptr) {
     follow_groups();
     return wrapped_->step(std::move(closure));
@@ -150,10 +202,60 @@ at::Tensor Optimizer::step(LossClosure closure) {
   return loss;
 }
 
+at::Tensor Optimizer::step_taken(LossClosure closure) {
+  const at::NoGradGuard no_grad;
+  at::Tensor loss;
+  poison_if_fatal([&] {
+    gradients_->synchronise(
+        Purpose::kStep, param_groups_,
+        [&] {
+          if (closure) {
+            const at::AutoGradMode enable_grad(true);
+            loss = closure();
+          }
+        },
+        [&] {
+          follow_groups();
+          state_->check(param_groups_);
+        });
+    gradients_->step(*state_);
+  });
+  return loss;
+}
+
+void Optimizer::synchronise(Purpose purpose) {
+  refuse_if_poisoned();
+  poison_if_fatal([&] { gradients_->synchronise(purpose, param_groups_); });
+}
+
+void Optimizer::poison_if_fatal(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::exception& failure) {
+    if (gradients_->fatal()) {
+      poison_ = failure.what();
+    }
+    throw;
+  }
+}
+
 void Optimizer::zero_grad(bool set_to_none) {
-  torch::optim::Optimizer::zero_grad(set_to_none);
+  torch::optim::Optimizer::zero_grad(set_to_none || gradients_ != nullptr);
+  if (gradients_ != nullptr && poison_.empty()) {
+    synchronise(Purpose::kZeroGrad);
+    gradients_->drop(/*keep_zeros=*/!set_to_none);
+  }
   prefetch();
 }
+
+bool Optimizer::unscale_gradients(double inverse_scale) {
+  synchronise(Purpose::kUnscale);
+  bool found = false;
+  poison_if_fatal([&] { found = gradients_->unscale(inverse_scale); });
+  return found;
+}
+
+void Optimizer::skip_step() { gradients_->use_up(); }
 
 void Optimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) {
   refuse_if_poisoned();
@@ -161,7 +263,12 @@ void Optimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) 
   try {
     torch::optim::Optimizer::add_param_group(group);
     try {
-      follow_groups();
+      if (gradients_ != nullptr) {
+        poison_if_fatal(
+            [&] { gradients_->synchronise(Purpose::kAddGroup, param_groups_, {}, [&] { follow_groups(); }); });
+      } else {
+        follow_groups();
+      }
     } catch (...) {
       param_groups_.pop_back();
       throw;
@@ -185,11 +292,24 @@ std::vector<at::Tensor> Optimizer::all_parameters() const {
   return parameters;
 }
 
-double Optimizer::clip_grad_norm_(double max_norm) const {
-  return optimizer::clip_grad_norm_(all_parameters(), max_norm);
+double Optimizer::clip_grad_norm_(double max_norm) {
+  if (gradients_ == nullptr) {
+    return optimizer::clip_grad_norm_(all_parameters(), max_norm);
+  }
+  synchronise(Purpose::kClip);
+  double norm = 0.0;
+  poison_if_fatal([&] { norm = gradients_->clip_norm(max_norm); });
+  return norm;
 }
 
-void Optimizer::clip_grad_value_(double limit) const { optimizer::clip_grad_value_(all_parameters(), limit); }
+void Optimizer::clip_grad_value_(double limit) {
+  if (gradients_ == nullptr) {
+    optimizer::clip_grad_value_(all_parameters(), limit);
+    return;
+  }
+  synchronise(Purpose::kClip);
+  gradients_->clip_value(limit);
+}
 
 void Optimizer::prefetch() {
   if (state_ != nullptr && poison_.empty()) {
@@ -210,35 +330,10 @@ StepBytes Optimizer::steady_step_bytes() const { return state_ == nullptr ? Step
 
 StatePlacement Optimizer::placement() const { return state_ == nullptr ? StatePlacement{} : state_->placement(); }
 
-void Optimizer::save(torch::serialize::OutputArchive& archive) const {
-  refuse_if_poisoned();
-  give_wrapped_all_parameters();
-  if (state_ == nullptr) {
-    wrapped_->save(archive);
-    return;
-  }
-  struct Copies {
-    StreamedState& state;
-    explicit Copies(StreamedState& from) : state(from) { state.copy_out(); }
-    ~Copies() { state.clear(); }
-  };
-  const at::NoGradGuard no_grad;
-  const Copies copies(*state_);
-  wrapped_->save(archive);
-}
-
-void Optimizer::load(torch::serialize::InputArchive& archive) {
-  refuse_if_poisoned();
-  follow_groups();
-  give_wrapped_all_parameters();
-  wrapped_->load(archive);
-  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
-    param_groups_[g].set_options(wrapped_->param_groups()[g].options().clone());
-  }
-  if (state_ != nullptr) {
-    const at::NoGradGuard no_grad;
-    poison_on_failure([&] { state_->take_over(); });
-  }
+GradientPlacement Optimizer::gradient_placement() const {
+  return gradients_ == nullptr
+             ? GradientPlacement{}
+             : GradientPlacement{gradients_->owned_numel(), gradients_->host_bytes(), gradients_->disk_bytes()};
 }
 
 std::unique_ptr<Optimizer> wrap(std::unique_ptr<torch::optim::Optimizer> optimizer, OptimizerConfig config) {

@@ -28,7 +28,7 @@ void check_existing(const at::Tensor& tensor, const ParameterSlot& slot, std::st
 
 ParameterSlot make_slot(const at::Tensor& parameter, std::string name, FieldMask planned, const StateFields& fields,
                         torch::optim::OptimizerParamState* existing) {
-  ParameterSlot slot{parameter, std::move(name), planned, {}};
+  ParameterSlot slot{parameter, std::move(name), planned, {}, 0};
   if (parameter.layout() != at::kStrided) {
     throw ConfigError(slot.name + " is sparse; " + std::string(fields.optimizer()) + " needs dense parameters");
   }
@@ -63,7 +63,8 @@ std::vector<SubGroup> pack(std::vector<ParameterSlot> slots, const SubGroupLimit
     const std::uint64_t slot_numel = bytes == 0 ? 0 : static_cast<std::uint64_t>(slot.parameter.numel());
     const bool full = !groups.empty() && groups.back().bytes > 0 &&
                       (numel + slot_numel > limits.numel || groups.back().bytes + bytes > limits.bytes);
-    if (groups.empty() || (full && bytes > 0)) {
+    const bool other_part = !groups.empty() && groups.back().slots.back().part != slot.part;
+    if (groups.empty() || other_part || (full && bytes > 0)) {
       groups.push_back({{}, {}, 0, "sub-group " + std::to_string(first_number + groups.size())});
       numel = 0;
     }

@@ -27,6 +27,7 @@ struct ParameterSlot {
   std::string name;       ///< "parameter 3 of group 0": for messages.
   FieldMask planned = 0;  ///< Tensors that there is room for.
   std::vector<FieldSlot> fields;
+  std::size_t part = 0;  ///< Parameters of different parts share no sub-group.
 };
 
 /// One use of a parameter by a group. A tied parameter has several.

@@ -27,6 +27,7 @@ struct StepBytes {
 class StreamedState {
  public:
   using ParamGroups = StateUnits::ParamGroups;
+  using Indices = std::vector<std::size_t>;  ///< Of units, in the order of a pass.
 
   /// `optimizer` and `fields` outlive this.
   StreamedState(torch::optim::Optimizer& optimizer, const StateFields& fields, std::shared_ptr<offload::Tiers> tiers,
@@ -59,9 +60,17 @@ class StreamedState {
   [[nodiscard]] StepBytes steady_step_bytes() const;
   [[nodiscard]] const StatePlacement& placement() const noexcept { return units_.placement(); }
 
- private:
-  using Indices = std::vector<std::size_t>;  // Of units, in the order of a pass.
+  /// A step whose caller makes the gradients: the units of parts, in whose order they are stepped, that have parameters
+  /// with one. `begin_step` announces all of them; `step_unit` is called for each in this order, with `.grad` set.
+  [[nodiscard]] Indices units_with_gradient() const { return with_gradient(); }
+  void begin_step(const Indices& indices);
+  void step_unit(std::size_t index) { step(units_.all()[index]); }
+  [[nodiscard]] const StateUnit& unit(std::size_t index) const { return units_.all()[index]; }
 
+  /// Forgets the state of parameters that this rank does not own.
+  void drop_foreign(const ParamGroups& groups);
+
+ private:
   void construct_states(std::size_t first_unit, const ParamGroups& groups);
   void take_over(std::size_t first_unit);
   [[nodiscard]] Indices with_gradient() const;
