@@ -1,10 +1,7 @@
 #include <spillway/optimizer/grad_clip.hpp>
 
-#include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,49 +11,13 @@
 
 #include <spillway/offload/error.hpp>
 #include <spillway/offload/parallel.hpp>
-#include <spillway/optimizer/gradient_kernel.hpp>
-#include <spillway/optimizer/kernel_tensor.hpp>
+#include <spillway/optimizer/block_squares.hpp>
 
 namespace spillway::optimizer {
-namespace {
-
-// Blocks that no kernel knows: ATen works on so few elements with one thread.
-void append_squares(const at::Tensor& flat, std::vector<double>& sums) {
-  const auto block = static_cast<std::int64_t>(kSquaresBlockNumel);
-  for (std::int64_t begin = 0; begin < flat.numel(); begin += block) {
-    const at::Tensor part = flat.narrow(0, begin, std::min(block, flat.numel() - begin)).to(at::kDouble);
-    sums.push_back(part.square().sum().item<double>());
-  }
-}
-
-// Gradients that kernels take, as many at once as follow one another: a call costs more than a small gradient.
-class KernelSquares {
- public:
-  explicit KernelSquares(std::vector<double>& sums) : sums_(sums) {}
-  void add(const at::Tensor& flat, ElementType type) {
-    runs_.push_back({flat.const_data_ptr(), static_cast<std::uint64_t>(flat.numel()), type});
-    memory_.push_back(flat);
-  }
-  void append() {
-    const std::size_t before = sums_.size();
-    sums_.resize(before + squares_blocks(runs_));
-    gradient_squares(runs_, std::span(sums_).subspan(before), parallel_);
-    runs_.clear();
-    memory_.clear();
-  }
-
- private:
-  offload::Parallel parallel_;
-  std::vector<double>& sums_;
-  std::vector<GradientRun> runs_;
-  std::vector<at::Tensor> memory_;  // Copies among them.
-};
-
-}  // namespace
 
 double gradient_norm(std::span<const at::Tensor> parameters) {
+  const offload::Parallel parallel;
   std::vector<double> sums;
-  KernelSquares by_kernel(sums);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& gradient = parameters[i].grad();
     if (!gradient.defined()) {
@@ -66,16 +27,8 @@ double gradient_norm(std::span<const at::Tensor> parameters) {
       throw Error("the gradient of parameter " + std::to_string(i) +
                   " is sparse; clipping needs dense gradients: take to_dense() of it");
     }
-    const at::Tensor flat = gradient.contiguous().view(-1);
-    const auto type = kernel_element_type(flat.scalar_type());
-    if (type && flat.device().is_cpu()) {
-      by_kernel.add(flat, *type);
-    } else {
-      by_kernel.append();
-      append_squares(flat, sums);
-    }
+    append_squares(gradient, parallel, sums);
   }
-  by_kernel.append();
   return std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
 }
 

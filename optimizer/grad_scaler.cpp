@@ -60,6 +60,10 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   }
   const at::NoGradGuard no_grad;
   bool found = false;
+  auto* const taker = dynamic_cast<Optimizer*>(&optimizer);
+  if (taker != nullptr && taker->takes_gradients()) {
+    found = taker->unscale_gradients(1.0 / scale_.value());
+  }
   for (const std::vector<at::Tensor>& gradients : gradients_of(optimizer)) {
     const auto options = gradients.front().options().dtype(at::kFloat);
     at::Tensor found_inf = at::zeros({1}, options);
@@ -92,6 +96,9 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   progress.stepped = true;
   if (progress.found_inf) {
     ++skipped_steps_;
+    if (auto* const taker = dynamic_cast<Optimizer*>(&optimizer); taker != nullptr && taker->takes_gradients()) {
+      taker->skip_step();
+    }
     return false;
   }
   optimizer.step();
@@ -103,6 +110,9 @@ GradScaler::ClippedStep GradScaler::step_clipped(Optimizer& optimizer, double ma
   Progress& progress = progress_[&optimizer];
   if (progress.stepped) {
     throw Error("step was called for this optimizer already since the last update(): call update() after each step");
+  }
+  if (optimizer.takes_gradients()) {
+    throw Error("gradients that are taken are unscaled where they lie: call unscale_(), clip_grad_norm_() and step()");
   }
   const double inverse = progress.unscaled ? 1.0 : 1.0 / scale_.value();
   const double norm = gradient_norm(optimizer.all_parameters()) * inverse;

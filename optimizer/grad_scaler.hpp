@@ -22,8 +22,9 @@ class Optimizer;
 ///     scaler.step(*optimizer);          // skipped if a gradient overflowed
 ///     scaler.update();
 ///
-/// With several ranks an overflow on one of them skips the step on all. Takes any optimizer, wrapped or not. One caller
-/// at a time; ranks make the same calls in the same order.
+/// With several ranks an overflow on one of them skips the step on all. Takes any optimizer, wrapped or not; one whose
+/// gradients are taken agrees with the other ranks itself, and needs no `ranks`. One caller at a time; ranks make the
+/// same calls in the same order.
 class GradScaler {
  public:
   /// @param ranks  outlives this; null: one rank.

@@ -7,22 +7,17 @@
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <c10/util/Type.h>
-#include <torch/serialize/archive.h>
 
 #include <spillway/offload/error.hpp>
 #include <spillway/optimizer/fused_update.hpp>
 #include <spillway/optimizer/grad_clip.hpp>
-#include <spillway/optimizer/scaled_gradients.hpp>
+#include <spillway/optimizer/rank_agreement.hpp>
 #include <spillway/optimizer/state_fields.hpp>
+#include <spillway/optimizer/taken_gradients.hpp>
 
 namespace spillway::optimizer {
 namespace {
-
-// In archives, beside LibTorch's "state" and "param_groups".
-constexpr const char* kMastersKey = "masters";
-constexpr const char* kCodesKey = "codes";
 
 const StateFields& fields_of(const torch::optim::Optimizer& optimizer, const StateFields* own) {
   const StateFields* fields = own != nullptr ? own : find_state_fields(optimizer);
@@ -61,8 +56,24 @@ std::unique_ptr<torch::optim::Optimizer> checked(std::unique_ptr<torch::optim::O
   if (optimizer == nullptr) {
     throw ConfigError("wrap: the optimizer is null");
   }
-  if (config.state != StateDevice::kNone) {
-    fields_of(*optimizer, config.state_fields.get());
+  const bool takes_gradients = config.gradients != GradientDevice::kInPlace;
+  if (!takes_gradients && (config.gradient_group != nullptr || config.agreement_group != nullptr)) {
+    throw ConfigError(
+        "groups of ranks are for gradients that are taken: set gradients to kCpu or kNvme, or average "
+        "them in place with average_gradients()");
+  }
+  if (takes_gradients && config.kernels == UpdateKernels::kFused) {
+    throw ConfigError(
+        "fused kernels update from .grad, which gradients that are taken leave undefined: take "
+        "UpdateKernels::kLibTorch with them, or leave gradients in place");
+  }
+  if (config.state != StateDevice::kNone || takes_gradients) {
+    const StateFields& fields = fields_of(*optimizer, config.state_fields.get());
+    if (takes_gradients && fields.whole_model()) {
+      throw ConfigError(std::string(fields.optimizer()) +
+                        " updates all parameters together, which gradients that are taken do not allow: leave them in "
+                        "place");
+    }
     if (config.buffer_count < 2) {
       throw ConfigError("buffer_count is " + std::to_string(config.buffer_count) +
                         "; reading ahead takes at least 2 staging buffers");
@@ -75,16 +86,17 @@ std::unique_ptr<torch::optim::Optimizer> checked(std::unique_ptr<torch::optim::O
 }
 
 std::shared_ptr<offload::Tiers> tiers_of(const OptimizerConfig& config) {
-  if (config.state == StateDevice::kNone) {
+  if (config.state == StateDevice::kNone && config.gradients == GradientDevice::kInPlace) {
     return nullptr;
   }
+  const bool on_disk = config.state == StateDevice::kNvme || config.gradients == GradientDevice::kNvme;
   std::shared_ptr<offload::Tiers> tiers = config.tiers;
   if (tiers == nullptr) {
     offload::TiersOptions options = config.tiers_options;
     if (!config.nvme_path.empty()) {
       options.nvme_path = config.nvme_path;
     }
-    if (config.state == StateDevice::kCpu) {
+    if (!on_disk) {
       options.nvme_path.clear();
     }
     tiers = std::make_shared<offload::Tiers>(std::move(options));
@@ -92,6 +104,17 @@ std::shared_ptr<offload::Tiers> tiers_of(const OptimizerConfig& config) {
   if (config.state == StateDevice::kNvme && !tiers->has_disk()) {
     throw ConfigError("the optimizer state is to go to NVMe, but there is no folder for it: set nvme_path");
   }
+  if (config.gradients == GradientDevice::kNvme && !tiers->has_disk()) {
+    throw ConfigError("gradients are to go to NVMe, but there is no folder for them: set nvme_path");
+  }
+  return tiers;
+}
+
+// Ranks that wait for this one in wrap() learn why it does not come.
+std::shared_ptr<offload::Tiers> agreed_tiers(const OptimizerConfig& config) {
+  std::shared_ptr<offload::Tiers> tiers;
+  const std::exception_ptr failure = failure_of([&] { tiers = tiers_of(config); });
+  RankAgreement(config.agreement_group).meet(Purpose::kWrap, {}, failure);
   return tiers;
 }
 
@@ -100,27 +123,52 @@ std::shared_ptr<offload::Tiers> tiers_of(const OptimizerConfig& config) {
 Optimizer::Optimizer(std::unique_ptr<torch::optim::Optimizer> wrapped, OptimizerConfig config)
     : torch::optim::Optimizer(std::vector<torch::optim::OptimizerParamGroup>{}, nullptr),
       wrapped_(checked(std::move(wrapped), config)),
-      tiers_(tiers_of(config)),
+      tiers_(agreed_tiers(config)),
       own_fields_(config.state_fields) {
   defaults_ = wrapped_->defaults().clone();
   param_groups_ = std::vector<torch::optim::OptimizerParamGroup>(wrapped_->param_groups());
-  if (config.state != StateDevice::kNone) {
-    StreamedStateOptions options;
-    options.disk_allowed = config.state == StateDevice::kNvme;
-    options.host_bytes = config.host_bytes;
-    options.sub_group_numel = config.sub_group_numel;
-    options.ring_slots = config.buffer_count;
-    options.form.fused = config.kernels == UpdateKernels::kFused && has_kernels(*wrapped_, own_fields_.get());
-    options.form.state = config.state_format;
-    options.form.masters = config.masters;
-    state_ = std::make_unique<StreamedState>(*wrapped_, fields_of(*wrapped_, own_fields_.get()), tiers_, options);
-    state_->follow(param_groups_);
-    if (options.form.fused) {
-      tiers_->log(state_->describe_update());
-    } else if (config.kernels == UpdateKernels::kFused) {
-      tiers_->log("there are no fused kernels for " + c10::demangle(typeid(*wrapped_).name()) +
-                  ": its own step updates all parameters");
-    }
+  if (config.gradients != GradientDevice::kInPlace) {
+    TakenGradientsOptions options;
+    options.optimizer = c10::demangle(typeid(*wrapped_).name());
+    options.exchange = config.gradient_group;
+    options.agreement = config.agreement_group;
+    options.weights = config.shard_weights;
+    options.bucket_bytes = config.bucket_bytes;
+    options.sums = {config.gradients == GradientDevice::kNvme, config.buffer_count};
+    gradients_ = std::make_unique<TakenGradients>(param_groups_, tiers_, std::move(options));
+    gradients_->make_room([&] { make_state(config); });
+    tiers_->log(
+        "gradients are taken while backward runs: .grad is undefined afterwards, clip_grad_norm_ of the wrapped "
+        "optimizer takes the place of the free function, and gradients that no step is to take are dropped by its "
+        "zero_grad");
+  } else if (config.state != StateDevice::kNone) {
+    make_state(config);
+  }
+}
+
+void Optimizer::make_state(const OptimizerConfig& config) {
+  StreamedStateOptions options;
+  options.disk_allowed = config.state == StateDevice::kNvme;
+  options.host_bytes = config.host_bytes;
+  options.sub_group_numel = config.sub_group_numel;
+  options.ring_slots = config.buffer_count;
+  options.form = {config.kernels == UpdateKernels::kFused && has_kernels(*wrapped_, own_fields_.get()),
+                  config.state_format, config.masters};
+  const bool fused = options.form.fused;
+  if (gradients_ != nullptr) {
+    options.part_of = [this](const at::Tensor& parameter) { return gradients_->part_of(parameter); };
+    options.has_gradient = [this](const at::Tensor& parameter) { return gradients_->has_gradient(parameter); };
+  }
+  const StateFields& fields =
+      config.state == StateDevice::kNone ? unmoved_fields() : fields_of(*wrapped_, own_fields_.get());
+  state_ = std::make_unique<StreamedState>(*wrapped_, fields, tiers_, std::move(options));
+  state_->drop_foreign(param_groups_);
+  state_->follow(param_groups_);
+  if (fused) {
+    tiers_->log(state_->describe_update());
+  } else if (config.kernels == UpdateKernels::kFused) {
+    tiers_->log("there are no fused kernels for " + c10::demangle(typeid(*wrapped_).name()) +
+                ": its own step updates all parameters");
   }
 }
 
@@ -175,6 +223,9 @@ void Optimizer::give_wrapped_all_parameters() const {
 
 at::Tensor Optimizer::step(LossClosure closure) {
   refuse_if_poisoned();
+  if (gradients_ != nullptr) {
+    return step_taken(std::move(closure));
+  }
   if (state_ == nullptr) {
     follow_groups();
     return wrapped_->step(std::move(closure));
@@ -188,33 +239,60 @@ at::Tensor Optimizer::step(LossClosure closure) {
   return loss;
 }
 
-void Optimizer::step_scaled(const GradientScale& scale) {
-  refuse_if_poisoned();
+at::Tensor Optimizer::step_taken(LossClosure closure) {
   const at::NoGradGuard no_grad;
-  follow_groups();
-  if (state_ == nullptr) {
-    std::vector<at::Tensor> parameters = all_parameters();
-    std::erase_if(parameters, [](const at::Tensor& parameter) { return !parameter.grad().defined(); });
-    const ScaledGradients scaled(parameters, scale);
-    wrapped_->step();
-    return;
-  }
-  state_->check(param_groups_);
-  poison_on_failure([&] { state_->step(scale); });
+  at::Tensor loss;
+  poison_if_fatal([&] {
+    gradients_->synchronise(
+        Purpose::kStep, param_groups_,
+        [&] {
+          if (closure) {
+            const at::AutoGradMode enable_grad(true);
+            loss = closure();
+          }
+        },
+        [&] {
+          follow_groups();
+          state_->check(param_groups_);
+        });
+    gradients_->step(*state_);
+  });
+  return loss;
 }
 
-double Optimizer::step_clipped(double max_norm) {
-  static_cast<void>(clip_factor(0.0, max_norm));  // Refuses before anything is read.
-  const at::NoGradGuard no_grad;
-  const double norm = gradient_norm(all_parameters());
-  step_scaled({.factor = clip_factor(norm, max_norm)});
-  return norm;
+void Optimizer::synchronise(Purpose purpose) {
+  refuse_if_poisoned();
+  poison_if_fatal([&] { gradients_->synchronise(purpose, param_groups_); });
+}
+
+void Optimizer::poison_if_fatal(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::exception& failure) {
+    if (gradients_->fatal()) {
+      poison_ = failure.what();
+    }
+    throw;
+  }
 }
 
 void Optimizer::zero_grad(bool set_to_none) {
-  torch::optim::Optimizer::zero_grad(set_to_none);
+  torch::optim::Optimizer::zero_grad(set_to_none || gradients_ != nullptr);
+  if (gradients_ != nullptr && poison_.empty()) {
+    synchronise(Purpose::kZeroGrad);
+    gradients_->drop(/*keep_zeros=*/!set_to_none);
+  }
   prefetch();
 }
+
+bool Optimizer::unscale_gradients(double inverse_scale) {
+  synchronise(Purpose::kUnscale);
+  bool found = false;
+  poison_if_fatal([&] { found = gradients_->unscale(inverse_scale); });
+  return found;
+}
+
+void Optimizer::skip_step() { gradients_->use_up(); }
 
 void Optimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) {
   refuse_if_poisoned();
@@ -222,7 +300,12 @@ void Optimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) 
   try {
     torch::optim::Optimizer::add_param_group(group);
     try {
-      follow_groups();
+      if (gradients_ != nullptr) {
+        poison_if_fatal(
+            [&] { gradients_->synchronise(Purpose::kAddGroup, param_groups_, {}, [&] { follow_groups(); }); });
+      } else {
+        follow_groups();
+      }
     } catch (...) {
       param_groups_.pop_back();
       throw;
@@ -246,11 +329,24 @@ std::vector<at::Tensor> Optimizer::all_parameters() const {
   return parameters;
 }
 
-double Optimizer::clip_grad_norm_(double max_norm) const {
-  return optimizer::clip_grad_norm_(all_parameters(), max_norm);
+double Optimizer::clip_grad_norm_(double max_norm) {
+  if (gradients_ == nullptr) {
+    return optimizer::clip_grad_norm_(all_parameters(), max_norm);
+  }
+  synchronise(Purpose::kClip);
+  double norm = 0.0;
+  poison_if_fatal([&] { norm = gradients_->clip_norm(max_norm); });
+  return norm;
 }
 
-void Optimizer::clip_grad_value_(double limit) const { optimizer::clip_grad_value_(all_parameters(), limit); }
+void Optimizer::clip_grad_value_(double limit) {
+  if (gradients_ == nullptr) {
+    optimizer::clip_grad_value_(all_parameters(), limit);
+    return;
+  }
+  synchronise(Purpose::kClip);
+  gradients_->clip_value(limit);
+}
 
 void Optimizer::prefetch() {
   if (state_ != nullptr && poison_.empty()) {
@@ -271,108 +367,10 @@ StepBytes Optimizer::steady_step_bytes() const { return state_ == nullptr ? Step
 
 StatePlacement Optimizer::placement() const { return state_ == nullptr ? StatePlacement{} : state_->placement(); }
 
-void Optimizer::save(torch::serialize::OutputArchive& archive) const {
-  refuse_if_poisoned();
-  give_wrapped_all_parameters();
-  for (std::size_t g = 0; g < wrapped_->param_groups().size();
-       ++g) {  // They may have been changed since the last step.
-    wrapped_->param_groups()[g].set_options(param_groups_[g].options().clone());
-  }
-  if (state_ == nullptr) {
-    wrapped_->save(archive);
-    return;
-  }
-  struct Copies {
-    StreamedState& state;
-    StreamedState::Extras extras;
-    explicit Copies(StreamedState& from) : state(from), extras(from.copy_out()) {}
-    ~Copies() { state.clear(); }
-  };
-  const at::NoGradGuard no_grad;
-  const Copies copies(*state_);
-  wrapped_->save(archive);
-  write_extras(archive, kMastersKey, copies.extras, &StreamedState::Extra::master);
-  write_extras(archive, kCodesKey, copies.extras, &StreamedState::Extra::codes);
-}
-
-// An archive without any is the plain optimizer's.
-void Optimizer::write_extras(torch::serialize::OutputArchive& archive, const char* name,
-                             const StreamedState::Extras& extras, at::Tensor StreamedState::Extra::*member) const {
-  torch::serialize::OutputArchive tensors(archive.compilation_unit());
-  bool any = false;
-  for_each_parameter([&](const std::string& key, const at::Tensor& parameter) {
-    const auto found = extras.find(parameter.unsafeGetTensorImpl());
-    if (found != extras.end() && (found->second.*member).defined()) {
-      tensors.write(key, found->second.*member, /*is_buffer=*/true);
-      any = true;
-    }
-  });
-  if (any) {
-    archive.write(name, tensors);
-  }
-}
-
-// Checked before anything changes.
-StreamedState::Extras Optimizer::read_extras(torch::serialize::InputArchive& archive) const {
-  StreamedState::Extras extras;
-  torch::serialize::InputArchive masters;
-  torch::serialize::InputArchive codes;
-  const bool has_masters = archive.try_read(kMastersKey, masters);
-  const bool has_codes = archive.try_read(kCodesKey, codes);
-  for_each_parameter([&](const std::string& key, const at::Tensor& parameter) {
-    StreamedState::Extra extra;
-    if (has_masters && masters.try_read(key, extra.master, /*is_buffer=*/true) &&
-        (extra.master.sizes() != parameter.sizes() || extra.master.scalar_type() != at::kFloat)) {
-      throw Error("the archive's master of parameter " + key + " (group/index) is not float32 of the parameter's size");
-    }
-    const bool coded = has_codes && codes.try_read(key, extra.codes, /*is_buffer=*/true);
-    if (coded || extra.master.defined()) {
-      extras[parameter.unsafeGetTensorImpl()] = extra;
-    }
-  });
-  return extras;
-}
-
-void Optimizer::for_each_parameter(const std::function<void(const std::string&, const at::Tensor&)>& work) const {
-  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
-    for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) {
-      work(std::to_string(g) + "/" + std::to_string(i), param_groups_[g].params()[i]);
-    }
-  }
-}
-
-// LibTorch's load takes the state of a parameter that is listed twice away again at its second mention: something else
-// stands there meanwhile.
-void Optimizer::load_wrapped(torch::serialize::InputArchive& archive) {
-  std::unordered_set<const c10::TensorImpl*> seen;
-  std::vector<at::Tensor> in_their_place;
-  for (auto& group : wrapped_->param_groups()) {
-    for (at::Tensor& parameter : group.params()) {
-      if (!seen.insert(parameter.unsafeGetTensorImpl()).second) {
-        parameter = in_their_place.emplace_back(at::empty({0}));
-      }
-    }
-  }
-  wrapped_->load(archive);
-  for (const at::Tensor& other : in_their_place) {
-    wrapped_->state().erase(other.unsafeGetTensorImpl());
-  }
-  give_wrapped_all_parameters();
-}
-
-void Optimizer::load(torch::serialize::InputArchive& archive) {
-  refuse_if_poisoned();
-  follow_groups();
-  give_wrapped_all_parameters();
-  const StreamedState::Extras extras = read_extras(archive);
-  load_wrapped(archive);
-  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
-    param_groups_[g].set_options(wrapped_->param_groups()[g].options().clone());
-  }
-  if (state_ != nullptr) {
-    const at::NoGradGuard no_grad;
-    poison_on_failure([&] { state_->take_over(extras); });
-  }
+GradientPlacement Optimizer::gradient_placement() const {
+  return gradients_ == nullptr
+             ? GradientPlacement{}
+             : GradientPlacement{gradients_->owned_numel(), gradients_->host_bytes(), gradients_->disk_bytes()};
 }
 
 std::unique_ptr<Optimizer> wrap(std::unique_ptr<torch::optim::Optimizer> optimizer, OptimizerConfig config) {

@@ -12,7 +12,21 @@
 #include <spillway/optimizer/state_fields.hpp>
 #include <spillway/optimizer/streamed_state.hpp>
 
+namespace spillway::distributed {
+class Collective;
+}
+
 namespace spillway::optimizer {
+
+class TakenGradients;
+enum class Purpose : std::uint8_t;
+
+/// Where gradients that are taken are added up, on this rank.
+struct GradientPlacement {
+  std::uint64_t owned_numel = 0;  ///< Elements of parameters that this rank owns.
+  std::uint64_t host_bytes = 0;   ///< What travels included.
+  std::uint64_t disk_bytes = 0;
+};
 
 /// Where the optimizer state lives between steps.
 enum class StateDevice : std::uint8_t {
@@ -27,15 +41,35 @@ enum class UpdateKernels : std::uint8_t {
   kFused,     ///< Fused kernels where there are some, LibTorch's step for what is left.
 };
 
+/// Where gradients go once they are complete.
+enum class GradientDevice : std::uint8_t {
+  kInPlace,  ///< They stay in `.grad`.
+  kCpu,      ///< Hooks take them: they are added up in host memory, on the rank that owns the parameter.
+  kNvme,     ///< The same, in a swap file, read ahead of use; host memory holds staging buffers alone.
+};
+
 struct OptimizerConfig {
   StateDevice state = StateDevice::kNvme;
   /// kFused updates in one pass over memory, for Adam, AdamW, SGD and Adagrad of LibTorch and float32, bfloat16 and
   /// float16 parameters that are dense and on the CPU; one line in the log says what LibTorch updates instead, and why.
-  /// A step's weights are within 4 ulp of max(|w|, |Δw|) of LibTorch's formula evaluated exactly; the state is float32
-  /// unless state_format says otherwise. Needs the state in blocks: not with StateDevice::kNone.
+  /// A step's weights are within 4 ulp (rarely 4.2) of max(|w|, |Δw|) of LibTorch's formula evaluated exactly; the
+  /// state is float32 unless state_format says otherwise. Needs the state in blocks and gradients in place.
   UpdateKernels kernels = UpdateKernels::kLibTorch;
   StateFormat state_format = StateFormat::kFloat32;  ///< Of parameters that kernels update.
   MasterFormat masters = MasterFormat::kNone;        ///< Of 16-bit parameters, which kernels have to be able to update.
+  /// Other than kInPlace: `.grad` is taken while backward runs and is undefined afterwards. Sums are float32, or
+  /// float64 for parameters of it, whatever the parameters' type; a step takes those of all backward passes since the
+  /// last one, over the ranks their mean. Optimizer::clip_grad_norm_ takes the place of the free function, and
+  /// Optimizer's zero_grad of the model's, for gradients that no step is to take.
+  GradientDevice gradients = GradientDevice::kInPlace;
+  /// With gradients that are taken: two groups over the same ranks, used for nothing else, which outlive the optimizer.
+  /// Each rank owns a share of the parameters, with their gradients and state. Null, both: one rank.
+  distributed::Collective* gradient_group = nullptr;
+  distributed::Collective* agreement_group = nullptr;  ///< Waited on while gradients travel on the other one.
+  /// Shares of the ranks, one for each: a rank with more memory may own more. Empty: all alike. Weights do not depend
+  /// on it in any bit.
+  std::vector<double> shard_weights;
+  std::uint64_t bucket_bytes = 32U << 20;  ///< Gradients that travel together.
   /// Elements of the parameters that are updated together, cut at whole tensors. 0: a size chosen from the budget.
   std::uint64_t sub_group_numel = 0;
   unsigned buffer_count = 4;  ///< Staging buffers of a sub-group each; at least 2.
@@ -62,6 +96,8 @@ class Optimizer final : public torch::optim::Optimizer {
   /// Calls the closure once, with gradients enabled, then updates every parameter that has a gradient, sub-group by
   /// sub-group. Blocks on reads that were not hidden; the last writes go on in the background.
   /// @returns the closure's loss, an undefined tensor without one.
+  /// With gradients that are taken every rank calls it, and all have the same weights afterwards; what one of them
+  /// throws makes the others throw Error with its name and reason.
   /// @throws ConfigError where a group's options ask for state that there is no room for (momentum or amsgrad turned
   /// on since wrap), Error for a sparse gradient or, with fused kernels, a parameter that is not what it was or a
   /// gradient that is not like it, BudgetExceeded or OutOfSpace for parameters that are new: nothing has changed then.
@@ -76,7 +112,8 @@ class Optimizer final : public torch::optim::Optimizer {
   /// @returns the norm before. @throws as both.
   double step_clipped(double max_norm);
 
-  /// As LibTorch's, and prefetch().
+  /// As LibTorch's, and prefetch(). Where gradients are taken, drops those that came since the last step; all ranks
+  /// call it alike.
   void zero_grad(bool set_to_none = true);
   /// As LibTorch's; room for the state of parameters that want gradients is made at once, with staging buffers of its
   /// own, from what the budget has left: a budget that the state so far fills has nothing left.
@@ -87,8 +124,16 @@ class Optimizer final : public torch::optim::Optimizer {
   [[nodiscard]] std::vector<at::Tensor> all_parameters() const;
 
   /// Clips the gradients of all groups' parameters together. @see optimizer::clip_grad_norm_, clip_grad_value_.
-  double clip_grad_norm_(double max_norm) const;
-  void clip_grad_value_(double limit) const;
+  /// Where gradients are taken all ranks call it, once before the step, and it counts for all shards.
+  double clip_grad_norm_(double max_norm);
+  void clip_grad_value_(double limit);
+
+  [[nodiscard]] bool takes_gradients() const noexcept { return gradients_ != nullptr; }
+  /// For GradScaler, where gradients are taken; all ranks call it. Multiplies them by `inverse_scale`.
+  /// @returns whether one of them was infinite or NaN on some rank.
+  bool unscale_gradients(double inverse_scale);
+  /// Lets go of gradients that a skipped step would have used.
+  void skip_step();
 
   /// Starts to read the state of the first sub-groups of the next step and returns at once. step() does so itself where
   /// nobody did.
@@ -103,6 +148,8 @@ class Optimizer final : public torch::optim::Optimizer {
   [[nodiscard]] StepBytes steady_step_bytes() const;
   /// Zeros with StateDevice::kNone.
   [[nodiscard]] StatePlacement placement() const;
+  /// Zeros where gradients stay in place.
+  [[nodiscard]] GradientPlacement gradient_placement() const;
   /// Null with StateDevice::kNone.
   [[nodiscard]] const std::shared_ptr<offload::Tiers>& tiers() const noexcept { return tiers_; }
   [[nodiscard]] const torch::optim::Optimizer& wrapped() const noexcept { return *wrapped_; }
@@ -110,7 +157,8 @@ class Optimizer final : public torch::optim::Optimizer {
   /// LibTorch's archive of the wrapped optimizer, interchangeable with that of the plain one. The state is copied to
   /// memory meanwhile, decoded to float32 where kernels have another form for it. Beside it stand what LibTorch's own
   /// load passes over: "masters", as float32 tensors "group/index", and "codes", the bytes of state in 8 bits, so that
-  /// it comes back bit for bit. @throws BudgetExceeded where the host budget has no room for the copy.
+  /// it comes back bit for bit. Shards are gathered: all ranks call save(), and each gets the whole archive; load()
+  /// takes it on all of them. @throws BudgetExceeded where the host budget has no room for the copy.
   void save(torch::serialize::OutputArchive& archive) const override;
   /// From an archive of either. Masters that it has not stay what they are, and follow the parameters as ever: the
   /// model's weights may be loaded before or after. @throws Error for masters of another size, before anything changed.
@@ -126,25 +174,36 @@ class Optimizer final : public torch::optim::Optimizer {
                     at::Tensor StreamedState::Extra::*member) const;
   [[nodiscard]] StreamedState::Extras read_extras(torch::serialize::InputArchive& archive) const;
   void for_each_parameter(const std::function<void(const std::string&, const at::Tensor&)>& work) const;
+  void poison_if_fatal(const std::function<void()>& work);
+  void make_state(const OptimizerConfig& config);
+  at::Tensor step_taken(LossClosure closure);
+  void synchronise(Purpose purpose);
+  void save_own(torch::serialize::OutputArchive& archive) const;
+  void save_gathered(torch::serialize::OutputArchive& archive) const;
 
   std::unique_ptr<torch::optim::Optimizer> wrapped_;
   std::shared_ptr<offload::Tiers> tiers_;          // Shared: the bank streams over the same disk and budget.
   std::shared_ptr<const StateFields> own_fields_;  // Shared with whoever wraps several optimizers of that kind.
-  std::unique_ptr<StreamedState> state_;           // Null with StateDevice::kNone.
+  std::unique_ptr<TakenGradients> gradients_;      // Null where they stay in place.
+  std::unique_ptr<StreamedState> state_;           // Null with StateDevice::kNone and gradients in place.
   std::string poison_;                             // Why the optimizer is unusable; empty while it is not.
 };
 
 /// Wraps an optimizer that was already constructed, and possibly stepped: its state is taken over.
 /// @throws ConfigError for a null optimizer, one of a kind whose state is not known (LBFGS; a subclass without
-/// state_fields), a buffer_count below 2, kNvme without a path, fused kernels with kNone, a state_format or masters
-/// that can't be had; IoError for a path that is missing or not writable; BudgetExceeded, with a table, where the host
-/// budget holds not even the staging buffers; OutOfSpace where the disk does not hold the rest.
+/// state_fields), a buffer_count below 2, kNvme without a path, fused kernels with kNone or with gradients that are
+/// taken, a state_format or masters that can't be had, weights or groups that can't be right, a parameter whose
+/// gradients another wrapper takes, ranks whose parameters differ (the first difference); IoError for a path that is
+/// missing or not writable; BudgetExceeded, with a table, where the host budget holds not even the staging buffers;
+/// OutOfSpace where the disk does not hold the rest.
 [[nodiscard]] std::unique_ptr<Optimizer> wrap(std::unique_ptr<torch::optim::Optimizer> optimizer,
                                               OptimizerConfig config = {});
 
 }  // namespace spillway::optimizer
 
 namespace spillway {
+using optimizer::GradientDevice;
+using optimizer::GradientPlacement;
 using optimizer::MasterFormat;
 using optimizer::Optimizer;
 using optimizer::OptimizerConfig;

@@ -1,6 +1,7 @@
 #include <spillway/optimizer/state_fields.hpp>
 
 #include <array>
+#include <cstdlib>
 #include <typeinfo>
 
 #include <ATen/ops/full_like.h>
@@ -135,6 +136,18 @@ class AdagradFields final : public StateFields {
   }
 };
 
+class UnmovedFields final : public StateFields {
+ public:
+  std::string_view optimizer() const noexcept override { return "the optimizer"; }
+  std::span<const std::string_view> names() const noexcept override { return {}; }
+  FieldMask needed(const torch::optim::OptimizerOptions& /*options*/) const override { return 0U; }
+  std::unique_ptr<torch::optim::OptimizerParamState> make_zero_state() const override { return nullptr; }
+  at::Tensor& tensor(torch::optim::OptimizerParamState& /*state*/, std::size_t /*field*/) const override {
+    SPILLWAY_CHECK(false, "no tensor is moved");
+    std::abort();
+  }
+};
+
 struct Entry {
   const std::type_info& type;
   const StateFields& fields;
@@ -167,6 +180,11 @@ const StateFields* find_state_fields(const torch::optim::Optimizer& optimizer) n
     }
   }
   return nullptr;
+}
+
+const StateFields& unmoved_fields() noexcept {
+  static const UnmovedFields kUnmoved;
+  return kUnmoved;
 }
 
 std::string known_optimizers() {

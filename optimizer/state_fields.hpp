@@ -48,6 +48,9 @@ class StateFields {
 /// taken for its base. The result lives for ever.
 [[nodiscard]] const StateFields* find_state_fields(const torch::optim::Optimizer& optimizer) noexcept;
 
+/// For an optimizer whose state stays where it puts it: no tensor is moved. The result lives for ever.
+[[nodiscard]] const StateFields& unmoved_fields() noexcept;
+
 /// "Adam, AdamW, …": for messages.
 [[nodiscard]] std::string known_optimizers();
 

@@ -142,7 +142,8 @@ std::vector<SubGroup> pack(std::vector<ParameterSlot> slots, const SubGroupLimit
     const std::uint64_t slot_numel = bytes == 0 ? 0 : static_cast<std::uint64_t>(slot.parameter.numel());
     const bool full = !groups.empty() && groups.back().bytes > 0 &&
                       (numel + slot_numel > limits.numel || groups.back().bytes + bytes > limits.bytes);
-    if (groups.empty() || (full && bytes > 0)) {
+    const bool other_part = !groups.empty() && groups.back().slots.back().part != slot.part;
+    if (groups.empty() || other_part || (full && bytes > 0)) {
       groups.push_back({{}, {}, 0, "sub-group " + std::to_string(first_number + groups.size())});
       numel = 0;
     }

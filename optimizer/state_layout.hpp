@@ -47,6 +47,7 @@ struct ParameterSlot {
   std::vector<std::int64_t> sizes;    ///< Of a fused parameter as the slot was made: what its state fits.
   std::vector<std::int64_t> strides;  ///< The same.
   at::ScalarType type = at::kFloat;   ///< The same.
+  std::size_t part = 0;               ///< Parameters of different parts share no sub-group.
 };
 
 /// One use of a parameter by a group. A tied parameter has several.

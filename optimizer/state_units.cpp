@@ -45,8 +45,6 @@ void check_memory(const ParameterSlot& slot) {
   }
 }
 
-bool has_gradient(const at::Tensor& parameter) { return parameter.grad().defined(); }
-
 // The store for blocks that were placed; null where there are none.
 std::unique_ptr<BlockStore> make_store(const std::shared_ptr<offload::Tiers>& tiers, const offload::Placement& placed,
                                        unsigned ring_slots) {
@@ -66,7 +64,20 @@ std::unique_ptr<BlockStore> make_store(const std::shared_ptr<offload::Tiers>& ti
 }  // namespace
 
 StateUnits::StateUnits(const StateFields& fields, std::shared_ptr<offload::Tiers> tiers, StreamedStateOptions options)
-    : fields_(fields), tiers_(std::move(tiers)), options_(options) {}
+    : fields_(fields), tiers_(std::move(tiers)), options_(std::move(options)) {}
+
+bool StateUnits::has_gradient(const at::Tensor& parameter) const {
+  return options_.has_gradient ? options_.has_gradient(parameter) : parameter.grad().defined();
+}
+
+bool StateUnits::owns(const at::Tensor& parameter) const {
+  return !options_.part_of || options_.part_of(parameter).has_value();
+}
+
+// A gradient that is taken finds its parameter's state when it is not frozen any more.
+bool StateUnits::wants_state(const at::Tensor& parameter) const {
+  return has_gradient(parameter) || (options_.part_of && parameter.requires_grad());
+}
 
 void StateUnits::follow(const ParamGroups& groups, const States& states) {
   if (!changed(groups)) {
@@ -86,7 +97,8 @@ bool StateUnits::changed(const ParamGroups& groups) const {
                       [](const auto* impl, const at::Tensor& now) { return impl == now.unsafeGetTensorImpl(); });
   };
   return !std::equal(followed_.begin(), followed_.end(), groups.begin(), groups.end(), same_list) ||
-         std::any_of(frozen_.begin(), frozen_.end(), has_gradient);
+         std::any_of(frozen_.begin(), frozen_.end(),
+                     [this](const at::Tensor& parameter) { return wants_state(parameter); });
 }
 
 StateUnits::NewParameters StateUnits::find_new(const ParamGroups& groups, const States& states) const {
@@ -102,7 +114,7 @@ StateUnits::NewParameters StateUnits::find_new(const ParamGroups& groups, const 
     for (std::size_t i = 0; i < groups[g].params().size(); ++i) {
       const at::Tensor& parameter = groups[g].params()[i];
       const auto first_use = needed.find(parameter.unsafeGetTensorImpl());
-      if (first_use == needed.end() || places_.count(first_use->first) != 0) {
+      if (first_use == needed.end() || places_.count(first_use->first) != 0 || !owns(parameter)) {
         continue;
       }
       const auto state = states.find(parameter.unsafeGetTensorImpl());
@@ -110,12 +122,15 @@ StateUnits::NewParameters StateUnits::find_new(const ParamGroups& groups, const 
       if (stepped || parameter.requires_grad() || has_gradient(parameter)) {
         found.slots.push_back(make_slot(parameter, name_of(g, i), first_use->second, fields_,
                                         stepped ? state->second.get() : nullptr, options_.form));
+        found.slots.back().part = options_.part_of ? *options_.part_of(parameter) : 0;
       } else {
         found.frozen.push_back(parameter);
       }
       needed.erase(first_use);
     }
   }
+  std::stable_sort(found.slots.begin(), found.slots.end(),
+                   [](const ParameterSlot& a, const ParameterSlot& b) { return a.part < b.part; });
   return found;
 }
 
@@ -217,11 +232,12 @@ void StateUnits::check(const ParamGroups& groups) const {
         continue;
       }
       check_room(slot, needed[member.group], member.group);
-      if ((needed[member.group] != 0 || slot.master) && slot.parameter.grad().layout() != at::kStrided) {
+      const at::Tensor& gradient = slot.parameter.grad();
+      if ((needed[member.group] != 0 || slot.master) && gradient.defined() && gradient.layout() != at::kStrided) {
         throw Error("the gradient of " + slot.name + " is sparse; " + std::string(fields_.optimizer()) +
                     " with state needs dense gradients: take to_dense() of it, or make the layer's gradient dense");
       }
-      if (slot.fused && slot.parameter.grad().layout() == at::kStrided) {
+      if (slot.fused && gradient.defined() && gradient.layout() == at::kStrided) {
         check_memory(slot);
       }
     }

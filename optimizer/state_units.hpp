@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -22,6 +23,11 @@ struct StreamedStateOptions {
   std::uint64_t sub_group_numel = 0;  ///< 0: a size from the budget.
   unsigned ring_slots = 4;
   SlotForm form{};  ///< Of the parameters' slots.
+  /// Where gradients are taken: in which part of the model a parameter lies that this rank owns, nothing for one that
+  /// it does not own, which has no state here. Parts are visited in their order. Null: all are owned, in one part.
+  std::function<std::optional<std::size_t>(const at::Tensor& parameter)> part_of;
+  /// Whether a parameter has a gradient. Null: whether its `.grad` is defined.
+  std::function<bool(const at::Tensor& parameter)> has_gradient;
 };
 
 /// Where the state lives.
@@ -67,6 +73,9 @@ class StateUnits {
   /// Each holds the blocks of parameters that came together.
   [[nodiscard]] const std::vector<std::unique_ptr<offload::BlockStore>>& stores() const noexcept { return stores_; }
   [[nodiscard]] const StatePlacement& placement() const noexcept { return placement_; }
+  [[nodiscard]] bool has_gradient(const at::Tensor& parameter) const;
+  /// Whether this rank has the state of the parameter, if it has any.
+  [[nodiscard]] bool owns(const at::Tensor& parameter) const;
 
  private:
   struct NewParameters {
@@ -78,6 +87,7 @@ class StateUnits {
     std::size_t slot = 0;
   };
 
+  [[nodiscard]] bool wants_state(const at::Tensor& parameter) const;
   [[nodiscard]] bool changed(const ParamGroups& groups) const;
   [[nodiscard]] NewParameters find_new(const ParamGroups& groups, const States& states) const;
   [[nodiscard]] SubGroupLimits limits() const;

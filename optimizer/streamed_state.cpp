@@ -72,7 +72,7 @@ StreamedState::Indices StreamedState::with_gradient() const {
   for (std::size_t u = 0; u < units_.all().size(); ++u) {
     const SubGroup& group = units_.all()[u].group;
     if (std::any_of(group.members.begin(), group.members.end(),
-                    [&](const Member& member) { return group.slots[member.slot].parameter.grad().defined(); })) {
+                    [&](const Member& member) { return units_.has_gradient(group.slots[member.slot].parameter); })) {
       indices.push_back(u);
     }
   }
@@ -122,17 +122,31 @@ void StreamedState::prefetch() {
 }
 
 void StreamedState::step(const GradientScale& scale) {
-  Indices indices = with_gradient();
+  const Indices indices = with_gradient();
+  begin_step(indices);
+  for (const std::size_t u : indices) {
+    step(units_.all()[u], scale);
+  }
+}
+
+void StreamedState::begin_step(const Indices& indices) {
   if (indices.empty()) {
     return;
   }
   if (indices != std::exchange(announced_, {})) {
     announce(indices, Access::kReadWrite);
   }
-  for (const std::size_t u : indices) {
-    step(units_.all()[u], scale);
+  usual_ = indices;
+}
+
+void StreamedState::drop_foreign(const ParamGroups& groups) {
+  for (const auto& group : groups) {
+    for (const at::Tensor& parameter : group.params()) {
+      if (!units_.owns(parameter)) {
+        optimizer_.state().erase(parameter.unsafeGetTensorImpl());
+      }
+    }
   }
-  usual_ = std::move(indices);
 }
 
 void StreamedState::step(StateUnit& unit, const GradientScale& scale) {

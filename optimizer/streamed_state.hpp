@@ -32,6 +32,7 @@ struct StepBytes {
 class StreamedState {
  public:
   using ParamGroups = StateUnits::ParamGroups;
+  using Indices = std::vector<std::size_t>;  ///< Of units, in the order of a pass.
 
   /// `optimizer` and `fields` outlive this. Where options.form asks for kernels, the optimizer is one that has some.
   StreamedState(torch::optim::Optimizer& optimizer, const StateFields& fields, std::shared_ptr<offload::Tiers> tiers,
@@ -75,9 +76,17 @@ class StreamedState {
   /// Who updates how many parameters, and why LibTorch does where kernels were asked for: a line for the log.
   [[nodiscard]] std::string describe_update() const;
 
- private:
-  using Indices = std::vector<std::size_t>;  // Of units, in the order of a pass.
+  /// A step whose caller makes the gradients: the units of parts, in whose order they are stepped, that have parameters
+  /// with one. `begin_step` announces all of them; `step_unit` is called for each in this order, with `.grad` set.
+  [[nodiscard]] Indices units_with_gradient() const { return with_gradient(); }
+  void begin_step(const Indices& indices);
+  void step_unit(std::size_t index) { step(units_.all()[index], {}); }
+  [[nodiscard]] const StateUnit& unit(std::size_t index) const { return units_.all()[index]; }
 
+  /// Forgets the state of parameters that this rank does not own.
+  void drop_foreign(const ParamGroups& groups);
+
+ private:
   void construct_states(std::size_t first_unit, const ParamGroups& groups);
   void take_over(std::size_t first_unit, const Extras& extras);
   [[nodiscard]] Indices with_gradient() const;

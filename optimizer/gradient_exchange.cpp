@@ -1,0 +1,172 @@
+#include <spillway/optimizer/gradient_exchange.hpp>
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <spillway/distributed/collective.hpp>
+#include <spillway/offload/check.hpp>
+#include <spillway/offload/error.hpp>
+#include <spillway/optimizer/bucket_message.hpp>
+
+namespace spillway::optimizer {
+
+SumSlot make_sum_slot(std::size_t number, const ListedParameter& parameter) {
+  return {number, parameter.sizes, parameter.gradient_strides, parameter.sum_type(), 0, SumContent::kNone};
+}
+
+GradientExchange::GradientExchange(const ShardPlan& plan, const ParameterList& parameters, GradientAccumulators& sums,
+                                   distributed::Collective* group)
+    : plan_(plan), parameters_(parameters), sums_(sums), group_(group), rank_(group == nullptr ? 0 : group->rank()) {
+  SPILLWAY_CHECK(plan.options().granularity == ShardGranularity::kTensor, "parameters are owned as a whole here");
+}
+
+void GradientExchange::run(std::size_t bucket, std::vector<at::Tensor> gradients) {
+  const at::NoGradGuard no_grad;
+  const int world_size = plan_.world_size();
+  std::vector<at::Tensor> messages;
+  for (int owner = 0; owner < world_size; ++owner) {
+    messages.push_back(owner == rank_ ? at::empty({0}, at::kByte) : pack(bucket, owner, gradients));
+  }
+  // What others own is on its way, and need not be kept any longer.
+  const std::vector<std::size_t>& parameters = plan_.buckets()[bucket].parameters;
+  const std::vector<std::size_t> owned = owned_parameters(plan_, bucket, rank_);
+  for (std::size_t i = 0, o = 0; i < parameters.size(); ++i) {
+    if (o < owned.size() && parameters[i] == owned[o]) {
+      ++o;
+    } else {
+      gradients[i].reset();
+    }
+  }
+  std::vector<at::Tensor> received(messages.size());
+  if (world_size > 1) {
+    received = group_->all_to_all(messages);
+    messages.clear();
+  }
+  Terms terms(owned.size());
+  for (int rank = 0; rank < world_size; ++rank) {
+    if (rank == rank_) {
+      keep(bucket, gradients, terms);
+    } else {
+      unpack(bucket, rank, received[static_cast<std::size_t>(rank)], terms);
+    }
+  }
+  if (failure_ == nullptr) {
+    try {
+      if (!owned.empty()) {
+        add(bucket, terms);
+      }
+      if (bucket + 1 == plan_.buckets().size()) {
+        sums_.announce();  // For the next round, or the step: whichever comes.
+      }
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
+}
+
+at::Tensor GradientExchange::pack(std::size_t bucket, int owner, std::span<const at::Tensor> gradients) const {
+  const Bucket& planned = plan_.buckets()[bucket];
+  const std::vector<std::size_t> owned = owned_parameters(plan_, bucket, owner);
+  std::vector<at::Tensor> present(owned.size());
+  std::uint64_t bytes = message_align(owned.size());
+  for (std::size_t i = 0, o = 0; i < planned.parameters.size() && o < owned.size(); ++i) {
+    if (planned.parameters[i] == owned[o]) {
+      present[o] = gradients[i];
+      bytes += present[o].defined() ? message_bytes(parameters_[owned[o]]) : 0;
+      ++o;
+    }
+  }
+  std::uint64_t offset = message_align(owned.size());
+  const at::Tensor message = new_message(bytes, offset);
+  for (std::size_t o = 0; o < owned.size(); ++o) {
+    if (present[o].defined()) {
+      message.mutable_data_ptr<std::uint8_t>()[o] = 1;
+      place_in_message(parameters_[owned[o]], message, offset).copy_(present[o]);
+      offset += message_bytes(parameters_[owned[o]]);
+    }
+  }
+  return message;
+}
+
+void GradientExchange::unpack(std::size_t bucket, int from, const at::Tensor& message, Terms& terms) const {
+  const std::vector<std::size_t> owned = owned_parameters(plan_, bucket, rank_);
+  const auto size = static_cast<std::uint64_t>(message.numel());
+  std::uint64_t offset = message_align(owned.size());
+  const auto check_room = [&](std::uint64_t wanted) {
+    if (size < wanted) {
+      throw Error("rank " + std::to_string(from) + " sent " + std::to_string(size) + " bytes for bucket " +
+                  std::to_string(bucket) + " of the gradients where rank " + std::to_string(rank_) + " expects " +
+                  std::to_string(wanted) + " at least; start all ranks with the same program and configuration");
+    }
+  };
+  check_room(offset);
+  for (std::size_t o = 0; o < owned.size(); ++o) {
+    if (message.const_data_ptr<std::uint8_t>()[o] == 0) {
+      continue;
+    }
+    const ListedParameter& parameter = parameters_[owned[o]];
+    check_room(offset + message_bytes(parameter));
+    terms[o].push_back(place_in_message(parameter, message, offset));
+    offset += message_bytes(parameter);
+  }
+}
+
+void GradientExchange::keep(std::size_t bucket, std::span<const at::Tensor> gradients, Terms& terms) const {
+  const std::vector<std::size_t>& parameters = plan_.buckets()[bucket].parameters;
+  const std::vector<std::size_t> owned = owned_parameters(plan_, bucket, rank_);
+  for (std::size_t i = 0, o = 0; i < parameters.size() && o < owned.size(); ++i) {
+    if (parameters[i] == owned[o]) {
+      if (gradients[i].defined()) {
+        terms[o].push_back(gradients[i]);
+      }
+      ++o;
+    }
+  }
+}
+
+void GradientExchange::add(std::size_t bucket, const Terms& terms) {
+  const std::vector<std::size_t> owned = owned_parameters(plan_, bucket, rank_);
+  SumCell late{bucket, {}, 0, nullptr, {}};  // Parameters that were frozen when room was made.
+  for (std::size_t o = 0; o < owned.size(); ++o) {
+    if (!terms[o].empty() && sums_.find(owned[o]) == nullptr) {
+      late.slots.push_back(make_sum_slot(owned[o], parameters_[owned[o]]));
+    }
+  }
+  if (!late.slots.empty()) {
+    sums_.make_room({std::move(late)});
+  }
+  std::unordered_map<std::size_t, std::size_t> index;
+  for (std::size_t o = 0; o < owned.size(); ++o) {
+    index[owned[o]] = o;
+  }
+  for (SumCell& cell : sums_.cells_of(bucket)) {
+    Terms of_cell;
+    for (const SumSlot& slot : cell.slots) {
+      of_cell.push_back(terms[index.at(slot.parameter)]);
+    }
+    sums_.add(cell, of_cell);
+  }
+}
+
+std::uint64_t GradientExchange::staging_bytes() const {
+  if (plan_.world_size() == 1) {
+    return 0;
+  }
+  std::uint64_t most = 0;
+  for (std::size_t b = 0; b < plan_.buckets().size(); ++b) {
+    std::uint64_t bytes = 0;
+    for (const ShardPiece& piece : plan_.buckets()[b].pieces) {
+      const std::uint64_t one = 16 + message_bytes(parameters_[piece.parameter]);
+      bytes += piece.owner == rank_ ? one * static_cast<std::uint64_t>(plan_.world_size() - 1) : one;
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+}  // namespace spillway::optimizer

@@ -1,0 +1,176 @@
+// How a wrapped optimizer is saved and loaded: as LibTorch's archive of the one that it wraps.
+#include <sstream>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <torch/serialize/archive.h>
+
+#include <spillway/offload/error.hpp>
+#include <spillway/optimizer/rank_agreement.hpp>
+#include <spillway/optimizer/sharded_optimizer.hpp>
+#include <spillway/optimizer/taken_gradients.hpp>
+
+namespace spillway::optimizer {
+namespace {
+
+// In archives, beside LibTorch's "state" and "param_groups".
+constexpr const char* kMastersKey = "masters";
+constexpr const char* kCodesKey = "codes";
+
+}  // namespace
+
+void Optimizer::save(torch::serialize::OutputArchive& archive) const {
+  refuse_if_poisoned();
+  give_wrapped_all_parameters();
+  for (std::size_t g = 0; g < wrapped_->param_groups().size(); ++g) {
+    wrapped_->param_groups()[g].set_options(param_groups_[g].options().clone());  // Changed since the last step, maybe.
+  }
+  if (state_ == nullptr) {
+    wrapped_->save(archive);
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  if (gradients_ != nullptr && gradients_->agreement().world_size() > 1) {
+    save_gathered(archive);
+  } else {
+    save_own(archive);
+  }
+}
+
+void Optimizer::save_own(torch::serialize::OutputArchive& archive) const {
+  struct Copies {
+    StreamedState& state;
+    StreamedState::Extras extras;
+    explicit Copies(StreamedState& from) : state(from), extras(from.copy_out()) {}
+    ~Copies() { state.clear(); }
+  };
+  const Copies copies(*state_);
+  wrapped_->save(archive);
+  write_extras(archive, kMastersKey, copies.extras, &StreamedState::Extra::master);
+  write_extras(archive, kCodesKey, copies.extras, &StreamedState::Extra::codes);
+}
+
+// An archive without any is the plain optimizer's.
+void Optimizer::write_extras(torch::serialize::OutputArchive& archive, const char* name,
+                             const StreamedState::Extras& extras, at::Tensor StreamedState::Extra::*member) const {
+  torch::serialize::OutputArchive tensors(archive.compilation_unit());
+  bool any = false;
+  for_each_parameter([&](const std::string& key, const at::Tensor& parameter) {
+    const auto found = extras.find(parameter.unsafeGetTensorImpl());
+    if (found != extras.end() && (found->second.*member).defined()) {
+      tensors.write(key, found->second.*member, /*is_buffer=*/true);
+      any = true;
+    }
+  });
+  if (any) {
+    archive.write(name, tensors);
+  }
+}
+
+// Checked before anything changes.
+StreamedState::Extras Optimizer::read_extras(torch::serialize::InputArchive& archive) const {
+  StreamedState::Extras extras;
+  torch::serialize::InputArchive masters;
+  torch::serialize::InputArchive codes;
+  const bool has_masters = archive.try_read(kMastersKey, masters);
+  const bool has_codes = archive.try_read(kCodesKey, codes);
+  for_each_parameter([&](const std::string& key, const at::Tensor& parameter) {
+    StreamedState::Extra extra;
+    if (has_masters && masters.try_read(key, extra.master, /*is_buffer=*/true) &&
+        (extra.master.sizes() != parameter.sizes() || extra.master.scalar_type() != at::kFloat)) {
+      throw Error("the archive's master of parameter " + key + " (group/index) is not float32 of the parameter's size");
+    }
+    const bool coded = has_codes && codes.try_read(key, extra.codes, /*is_buffer=*/true);
+    if (coded || extra.master.defined()) {
+      extras[parameter.unsafeGetTensorImpl()] = extra;
+    }
+  });
+  return extras;
+}
+
+void Optimizer::for_each_parameter(const std::function<void(const std::string&, const at::Tensor&)>& work) const {
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    for (std::size_t i = 0; i < param_groups_[g].params().size(); ++i) {
+      work(std::to_string(g) + "/" + std::to_string(i), param_groups_[g].params()[i]);
+    }
+  }
+}
+
+// LibTorch's load takes the state of a parameter that is listed twice away again at its second mention: something else
+// stands there meanwhile.
+void Optimizer::load_wrapped(torch::serialize::InputArchive& archive) {
+  std::unordered_set<const c10::TensorImpl*> seen;
+  std::vector<at::Tensor> in_their_place;
+  for (auto& group : wrapped_->param_groups()) {
+    for (at::Tensor& parameter : group.params()) {
+      if (!seen.insert(parameter.unsafeGetTensorImpl()).second) {
+        parameter = in_their_place.emplace_back(at::empty({0}));
+      }
+    }
+  }
+  wrapped_->load(archive);
+  for (const at::Tensor& other : in_their_place) {
+    wrapped_->state().erase(other.unsafeGetTensorImpl());
+  }
+  give_wrapped_all_parameters();
+}
+
+// Each rank writes an archive of what it owns. LibTorch's load() adds what an archive has to what an optimizer has, so
+// that they make one whole.
+void Optimizer::save_gathered(torch::serialize::OutputArchive& archive) const {
+  RankAgreement& agreement = gradients_->agreement();
+  std::string own;
+  const std::exception_ptr failure = failure_of([&] {
+    torch::serialize::OutputArchive part;
+    save_own(part);
+    std::ostringstream stream;
+    part.save_to(stream);
+    own = std::move(stream).str();
+  });
+  agreement.meet(Purpose::kSave, {}, failure);
+  const std::vector<std::string> parts = agreement.exchange(own);
+  struct Foreign {
+    StreamedState& state;
+    const std::vector<torch::optim::OptimizerParamGroup>& groups;
+    ~Foreign() {
+      state.drop_foreign(groups);
+      state.clear();
+    }
+  };
+  const Foreign foreign{*state_, param_groups_};
+  std::uint64_t bytes = 0;
+  for (const std::string& part : parts) {
+    bytes += 2 * part.size();
+  }
+  const offload::Reservation copies = tiers_->host().reserve(bytes, "copy of the optimizer state of all ranks");
+  for (const std::string& part : parts) {
+    std::istringstream stream(part);
+    torch::serialize::InputArchive input;
+    input.load_from(stream);
+    wrapped_->load(input);
+  }
+  wrapped_->save(archive);
+}
+
+void Optimizer::load(torch::serialize::InputArchive& archive) {
+  refuse_if_poisoned();
+  follow_groups();
+  give_wrapped_all_parameters();
+  const StreamedState::Extras extras = read_extras(archive);
+  load_wrapped(archive);
+  if (gradients_ != nullptr) {
+    state_->drop_foreign(param_groups_);
+  }
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    param_groups_[g].set_options(wrapped_->param_groups()[g].options().clone());
+  }
+  if (state_ != nullptr) {
+    const at::NoGradGuard no_grad;
+    poison_on_failure([&] { state_->take_over(extras); });
+  }
+}
+
+}  // namespace spillway::optimizer

@@ -1,0 +1,223 @@
+// What is done with gradients once they are where they belong.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <spillway/offload/error.hpp>
+#include <spillway/offload/parallel.hpp>
+#include <spillway/optimizer/block_squares.hpp>
+#include <spillway/optimizer/taken_gradients.hpp>
+
+namespace spillway::optimizer {
+
+using Kind = GradientTransform::Kind;
+
+bool TakenGradients::holds_gradients() {
+  for (std::size_t b = 0; b < plan_.buckets().size(); ++b) {
+    for (const SumCell& cell : sums_.cells_of(b)) {
+      if (std::any_of(cell.slots.begin(), cell.slots.end(), [](const SumSlot& slot) { return slot.has_gradient(); })) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// The mean over the ranks, then what was asked for: a new tensor, or the sum itself where nothing is to be done.
+at::Tensor TakenGradients::value_of(const GradientAccumulators::Sum& sum) const {
+  if (sum.slot.content == SumContent::kZero) {
+    return at::zeros_like(sum.tensor, {}, at::MemoryFormat::Preserve);
+  }
+  const int world_size = plan_.world_size();
+  if (world_size == 1 && transforms_.empty()) {
+    return sum.tensor;
+  }
+  at::Tensor value = sum.tensor.clone(at::MemoryFormat::Preserve);
+  if (world_size > 1) {
+    GradientTransform{Kind::kDivide, static_cast<double>(world_size)}.apply(value);
+  }
+  for (const GradientTransform& transform : transforms_) {
+    transform.apply(value);
+  }
+  return value;
+}
+
+void TakenGradients::step(StreamedState& state) {
+  fatal_ = true;  // Unless all of this ends well.
+  const at::NoGradGuard no_grad;
+  std::optional<std::string> failure;
+  std::exception_ptr own_failure;
+  const auto attempt = [&](const Work& work) {
+    try {
+      work();
+    } catch (...) {
+      own_failure = std::current_exception();
+      failure = message_of(own_failure);
+    }
+  };
+  std::vector<std::size_t> units;
+  attempt([&] {
+    units = state.units_with_gradient();
+    state.begin_step(units);
+  });
+  const bool any = holds_gradients();
+  for (std::size_t b = 0; b < plan_.buckets().size(); ++b) {
+    BucketUpdate update;
+    if (any && !failure) {
+      attempt([&] { step_bucket(b, state, units, update); });
+    }
+    if (publisher_ != nullptr) {
+      const std::vector<ShardPiece>& pieces = plan_.buckets()[b].pieces;
+      update.updated.resize(static_cast<std::size_t>(std::count_if(
+          pieces.begin(), pieces.end(), [&](const ShardPiece& piece) { return piece.owner == agreement_.rank(); })));
+      update.failure = failure;
+      lane_->submit([this, b, update = std::move(update)] { publisher_->run(b, update); });
+    }
+  }
+  const std::exception_ptr lane_failure = wait_for_lane();
+  if (own_failure != nullptr || lane_failure != nullptr) {
+    std::rethrow_exception(own_failure != nullptr ? own_failure : lane_failure);
+  }
+  if (publisher_ != nullptr && publisher_->failure()) {
+    throw Error(rank_failed(publisher_->failure()->rank, Purpose::kStep, publisher_->failure()->reason));
+  }
+  at::autocast::clear_cache();  // It has copies of the weights as they were.
+  use_up();
+  fatal_ = false;
+}
+
+void TakenGradients::step_bucket(std::size_t bucket, StreamedState& state, const std::vector<std::size_t>& units,
+                                 BucketUpdate& update) {
+  sums_.visit(bucket, [&](const std::vector<GradientAccumulators::Sum>& sums) {
+    std::map<std::size_t, const GradientAccumulators::Sum*> by_parameter;
+    for (const GradientAccumulators::Sum& sum : sums) {
+      if (sum.slot.has_gradient()) {
+        by_parameter[sum.slot.parameter] = &sum;
+      }
+    }
+    for (const ShardPiece& piece : plan_.buckets()[bucket].pieces) {
+      if (piece.owner == agreement_.rank()) {
+        update.updated.push_back(by_parameter.count(piece.parameter) != 0);
+      }
+    }
+    for (const std::size_t u : units) {
+      const std::vector<ParameterSlot>& slots = state.unit(u).group.slots;
+      if (slots.front().part != bucket) {
+        continue;
+      }
+      struct Given {
+        std::vector<at::Tensor> parameters;
+        ~Given() {
+          for (const at::Tensor& parameter : parameters) {
+            parameter.mutable_grad().reset();
+          }
+        }
+      } given;
+      for (const ParameterSlot& slot : slots) {
+        const auto found = by_parameter.find(*parameters_.find(slot.parameter));
+        if (found != by_parameter.end()) {
+          given.parameters.push_back(slot.parameter);
+          slot.parameter.mutable_grad() = value_of(*found->second).to(slot.parameter.options());
+        }
+      }
+      state.step_unit(u);
+    }
+  });
+}
+
+TakenGradients::Squares TakenGradients::measure() {
+  const at::NoGradGuard no_grad;
+  const offload::Parallel parallel;
+  Squares squares;
+  if (!holds_gradients()) {
+    return squares;
+  }
+  for (std::size_t b = 0; b < plan_.buckets().size(); ++b) {
+    sums_.visit(b, [&](const std::vector<GradientAccumulators::Sum>& sums) {
+      for (const GradientAccumulators::Sum& sum : sums) {
+        if (sum.slot.has_gradient()) {
+          std::vector<double> of_blocks;
+          append_squares(value_of(sum), parallel, of_blocks);
+          squares.rows.push_back(static_cast<double>(sum.slot.parameter));
+          squares.rows.push_back(static_cast<double>(of_blocks.size()));
+          squares.rows.insert(squares.rows.end(), of_blocks.begin(), of_blocks.end());
+          squares.finite = squares.finite && std::all_of(of_blocks.begin(), of_blocks.end(),
+                                                         [](double square) { return std::isfinite(square); });
+        }
+      }
+    });
+  }
+  return squares;
+}
+
+bool TakenGradients::unscale(double inverse_scale) {
+  fatal_ = true;  // A rank that can't read its sums leaves the others without them.
+  std::optional<Squares> before;
+  const std::exception_ptr failure = failure_of([&] {
+    // Products with a factor of at most 1 are finite where the gradients are; one pass is enough then.
+    if (inverse_scale > 1.0) {
+      before = measure();
+    }
+    transforms_.push_back({Kind::kMultiply, static_cast<double>(static_cast<float>(inverse_scale))});
+    transformed_rounds_ = seen_rounds_;
+    measured_ = measure();
+  });
+  const bool finite = failure == nullptr && (before ? before->finite : measured_->finite);
+  const std::vector<RankNews> news = agreement_.meet(Purpose::kUnscale, {0, 0, finite ? 0 : 1}, failure);
+  fatal_ = false;
+  return std::any_of(news.begin(), news.end(), [](const RankNews& each) { return each.flag != 0; });
+}
+
+double TakenGradients::clip_norm(double max_norm) {
+  if (!(max_norm > 0.0)) {
+    throw ConfigError("gradients can't be clipped to a norm of " + std::to_string(max_norm) + "; wanted one above 0");
+  }
+  fatal_ = true;
+  const std::exception_ptr failure = failure_of([&] {
+    if (!measured_) {
+      measured_ = measure();
+    }
+  });
+  agreement_.meet(Purpose::kClip, {}, failure);
+  std::map<std::size_t, std::vector<double>> sums;  // In the order of parameters, wherever they live.
+  for (const at::Tensor& rows : agreement_.gather(at::tensor(measured_->rows, at::kDouble))) {
+    const auto* row = rows.const_data_ptr<double>();
+    const auto* const end = row + rows.numel();
+    while (row != end) {
+      const auto count = static_cast<std::ptrdiff_t>(row[1]);
+      sums[static_cast<std::size_t>(row[0])].assign(row + 2, row + 2 + count);
+      row += 2 + count;
+    }
+  }
+  fatal_ = false;
+  double total = 0.0;
+  for (const auto& [parameter, of_blocks] : sums) {
+    total = std::accumulate(of_blocks.begin(), of_blocks.end(), total);
+  }
+  const double norm = std::sqrt(total);
+  const double factor = max_norm / (norm + 1e-6);
+  if (factor < 1.0 || std::isnan(factor)) {
+    transforms_.push_back({Kind::kMultiply, factor});
+    transformed_rounds_ = seen_rounds_;
+    measured_.reset();
+  }
+  return norm;
+}
+
+void TakenGradients::clip_value(double limit) {
+  if (!(limit >= 0.0)) {
+    throw ConfigError("gradients can't be limited to " + std::to_string(limit) + "; wanted a limit of 0 or more");
+  }
+  transforms_.push_back({Kind::kLimit, limit});
+  transformed_rounds_ = seen_rounds_;
+  measured_.reset();
+}
+
+}  // namespace spillway::optimizer
