@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -57,6 +58,9 @@ class Lease {
   bool fresh_ = false;
 };
 
+/// No block is as large.
+inline constexpr std::uint64_t kNoBackgroundSums = std::numeric_limits<std::uint64_t>::max();
+
 struct BlockStoreOptions {
   std::string name;                  ///< "optimizer state", "bank": names the store in errors and reports.
   Lane lane = Lane::kState;          ///< Of its reads; write-backs use Lane::kWriteBack.
@@ -73,6 +77,10 @@ struct BlockStoreOptions {
   /// calls alone, never on timing. Off: every pass reads every block that has been written, whatever the buffers hold,
   /// as forecasts by sizes alone assume.
   bool reuse_buffers = true;
+  /// Checksums of blocks from this size on are made by a thread of the tiers', as they arrive and as they leave; those
+  /// of smaller ones by their callers. Default: none is large enough. It helps work that leaves a core and the memory
+  /// idle, and hurts work that goes through memory itself; from 256 KiB on it may be worth the hand-over.
+  std::uint64_t background_sum_bytes = kNoBackgroundSums;
   bool verify_checksums = true;  ///< Off only in tests, to show that the check is what catches damage.
 };
 
@@ -114,7 +122,7 @@ class BlockStore {
   /// The block, in memory. Those that a pass has yet to come to must be acquired in its order and with its access, by
   /// one thread at a time, which holds at most ring_slots - 1 of them. All others at any time, by any thread; one that
   /// is streamed needs a buffer, and what was read ahead furthest is given up for it if none is free. Blocks until the
-  /// block is there; the part of it in which a transfer runs counts as stall. Threads that hold a lease while they
+  /// block is there, and what it waits for counts as stall. Threads that hold a lease while they
   /// acquire another can lock each other out unless there is a buffer for each: that ends with TimedOut.
   /// @throws IoError, also of an earlier write-back; Corruption (names store, block, generation); TimedOut, Cancelled.
   /// Whatever it throws, the block can be asked for again.

@@ -40,23 +40,26 @@ BlockStore::State::~State() {
   SPILLWAY_CHECK(waiting.empty(), "a store dies while somebody waits for a block of it");
   for (const StoreRing::Slot& slot : ring.slots()) {
     transfers.settle(slot.last);
+    if (slot.sum) {
+      slot.sum->ended().settle();
+    }
   }
   for (const Ticket& write : transfers.writes()) {
     transfers.settle(write);
   }
 }
 
-void BlockStore::State::wait_unlocked(Lock& lock, const Ticket& ticket) {
+void BlockStore::State::wait_unlocked(Lock& lock, const Ticket& ticket, StallCause cause, const Ticket& behind) {
   if (!ticket) {
     return;
   }
   const Unlocked unlocked(lock);
-  transfers.wait(ticket);
+  transfers.wait(ticket, cause, behind);
 }
 
 void BlockStore::State::wait_for_writes(Lock& lock) {
   for (const Ticket& write : transfers.writes()) {
-    wait_unlocked(lock, write);
+    wait_unlocked(lock, write, StallCause::kWriteBack);
   }
   check_failed();
 }
@@ -147,9 +150,10 @@ void BlockStore::State::move_to_disk(Lock& lock, BlockId id) {
         std::memset(memory.data() + bytes, 0, memory.size() - bytes);
         sum = checksum(id, generation, memory.first(bytes));
       }
-      write = transfers.write(id, extent, memory, {});
+      write = transfers.write({.block = id, .generation = generation, .sum = {}}, extent, memory, {});
       if (options.shadow_slots) {
-        wait_unlocked(lock, write);  // Nothing could be rolled back to if the only copy were on its way.
+        wait_unlocked(lock, write,
+                      StallCause::kWriteBack);  // Nothing could be rolled back to if the only copy were on its way.
       }
       at(id).generation = generation;
       at(id).checksum = sum;
@@ -175,8 +179,9 @@ void BlockStore::State::move_to_host(Lock& lock, BlockId id) {
       if (still_there(id, at(id))) {
         copy_from_slot(lock, id, pages);
       } else {
-        read = transfers.read(at(id).offset, pages, at(id).last_write);
-        wait_unlocked(lock, read);
+        const Ticket behind = at(id).last_write;
+        read = transfers.read(at(id).offset, pages, {behind});
+        wait_unlocked(lock, read, StallCause::kRead, behind);
         verify(lock, id, pages.first(bytes), false);
       }
     } catch (...) {
@@ -202,7 +207,7 @@ void BlockStore::State::copy_from_slot(Lock& lock, BlockId id, std::span<std::by
     ring.give_back(index);
   };
   try {
-    wait_unlocked(lock, ring[index].filled);
+    wait_unlocked(lock, ring[index].filled, StallCause::kRead, ring[index].emptied);
     const auto contents = ring[index].memory.first(bytes);
     verify(lock, id, contents, !ring[index].filled);
     const Unlocked unlocked(lock);
@@ -216,7 +221,7 @@ void BlockStore::State::copy_from_slot(Lock& lock, BlockId id, std::span<std::by
 }
 
 std::uint64_t BlockStore::State::allocate(Lock& lock, std::uint64_t bytes, Tier home) {
-  const auto wait = [this, &lock](const Ticket& ticket) { wait_unlocked(lock, ticket); };
+  const auto wait = [this, &lock](const Ticket& ticket) { wait_unlocked(lock, ticket, StallCause::kWriteBack); };
   return home == Tier::kHost ? space.allocate_memory(room_bytes(bytes), wait)
                              : space.allocate_disk(room_bytes(bytes), wait);
 }

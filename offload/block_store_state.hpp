@@ -85,8 +85,8 @@ struct BlockStore::State {
    private:
     Lock& lock_;
   };
-  /// Waits without the lock. @throws IoError, TimedOut.
-  void wait_unlocked(Lock& lock, const Ticket& ticket);
+  /// Waits without the lock, as StoreTransfers::wait. @throws IoError, TimedOut.
+  void wait_unlocked(Lock& lock, const Ticket& ticket, StallCause cause, const Ticket& behind = {});
   void wait_for_writes(Lock& lock);
 
   // store_lease.cpp: blocks that are handed out and come back, and those who wait for them.
@@ -118,6 +118,7 @@ struct BlockStore::State {
   void return_unloaded(BlockId id, const Loading& loading, bool may_be_there);
   void release(BlockId id, Access access, bool dirty);
   void release_streamed(Lock& lock, BlockId id, Access access, bool dirty);
+  void write_back_slot(Lock& lock, BlockId id);
   void let_go(StoredBlock& block) noexcept;
   void distribute();
   void fail_with_current_exception();
@@ -132,11 +133,12 @@ struct BlockStore::State {
   [[nodiscard]] bool try_free_a_slot();
   [[nodiscard]] bool still_there(BlockId id, const StoredBlock& block) const noexcept;
   [[nodiscard]] std::uint32_t take_slot(BlockId id, const StoredBlock& block, Access access);
-  [[nodiscard]] Loading start_loading(BlockId id, StoredBlock& block, std::uint32_t index, Access access);
+  [[nodiscard]] Loading start_loading(BlockId id, StoredBlock& block, std::uint32_t index, Access access, bool ahead);
 
   // store_versions.cpp: writing back, and the two versions of a block in a store with shadow slots.
   [[nodiscard]] std::uint64_t next_generation(BlockId id) const;
-  void write_back(BlockId id, std::span<std::byte> memory, std::uint64_t generation, std::uint64_t sum);
+  void write_back(BlockId id, std::span<std::byte> memory, std::uint64_t generation, std::uint64_t sum,
+                  BackgroundSums::SumPtr later);
   void keep_committed(Lock& lock, BlockId id);
   void remember_committed(BlockId id, StoredBlock& block);
   [[nodiscard]] std::uint64_t other_place(BlockId id, const StoredBlock& block) const;
@@ -144,8 +146,14 @@ struct BlockStore::State {
   void roll_back();
 
   // store_integrity.cpp: checksums and errors.
+  [[nodiscard]] std::uint64_t seed(BlockId id, std::uint64_t generation) const;
   [[nodiscard]] std::uint64_t checksum(BlockId id, std::uint64_t generation, std::span<const std::byte> bytes) const;
-  void verify(Lock& lock, BlockId id, std::span<const std::byte> bytes, bool reused) const;
+  /// A sum that is to be made beside the callers; null where it is none of that kind.
+  [[nodiscard]] BackgroundSums::SumPtr background_sum(BlockId id, std::uint64_t generation,
+                                                      std::span<const std::byte> bytes) const;
+  /// @param made  The sum of `bytes`, if somebody else makes it.
+  void verify(Lock& lock, BlockId id, std::span<const std::byte> bytes, bool reused,
+              const BackgroundSums::SumPtr& made = {}) const;
   void check_failed();
   [[noreturn]] void rethrow_naming_block(const IoError& error) const;
   /// Runs `body`, which does not leave the mutex locked; an IoError that leaves it gets the name of the block that lies

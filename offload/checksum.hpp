@@ -10,4 +10,7 @@ namespace spillway::offload {
 /// wrong place are a mismatch too.
 [[nodiscard]] std::uint64_t xxh3_64(std::span<const std::byte> bytes, std::uint64_t seed = 0) noexcept;
 
+/// The same for every processor: what xxh3_64 does where it finds no instructions that suit it better.
+[[nodiscard]] std::uint64_t xxh3_64_portable(std::span<const std::byte> bytes, std::uint64_t seed = 0) noexcept;
+
 }  // namespace spillway::offload

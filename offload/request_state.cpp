@@ -12,6 +12,11 @@ bool RequestState::done() const noexcept {
   return done_;
 }
 
+std::chrono::steady_clock::time_point RequestState::ended_at() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return ended_at_;
+}
+
 void RequestState::wait(std::chrono::milliseconds deadline) const {
   std::unique_lock lock(mutex_);
   if (!ended_.wait_for(lock, deadline, [this] { return done_; })) {
@@ -41,6 +46,7 @@ void RequestState::finish(const FailurePtr& failure) {
     const std::lock_guard lock(mutex_);
     SPILLWAY_CHECK(!done_, "a transfer ends once");
     done_ = true;
+    ended_at_ = std::chrono::steady_clock::now();
     failure_ = failure;
     continuations.swap(continuations_);
     ended_.notify_all();

@@ -25,6 +25,8 @@ class RequestState {
       : subject_(std::move(subject)), pending_(std::move(pending)) {}
 
   [[nodiscard]] bool done() const noexcept;
+  /// When it ended; the clock's start where it has not.
+  [[nodiscard]] std::chrono::steady_clock::time_point ended_at() const noexcept;
   /// See Ticket::wait.
   void wait(std::chrono::milliseconds deadline) const;
   /// See Ticket::settle.
@@ -44,6 +46,7 @@ class RequestState {
   mutable std::mutex mutex_;
   mutable std::condition_variable ended_;
   bool done_ = false;
+  std::chrono::steady_clock::time_point ended_at_{};
   FailurePtr failure_;
   std::vector<Continuation> continuations_;
 };

@@ -19,26 +19,37 @@ std::string hexadecimal(std::uint64_t value) {
 
 }  // namespace
 
+std::uint64_t BlockStore::State::seed(BlockId id, std::uint64_t generation) const {
+  const std::array<std::uint64_t, 3> identity{name_hash, id.value, generation};
+  return xxh3_64(std::as_bytes(std::span(identity)));
+}
+
 std::uint64_t BlockStore::State::checksum(BlockId id, std::uint64_t generation,
                                           std::span<const std::byte> bytes) const {
-  if (!options.verify_checksums) {
-    return 0;  // Nobody will ask.
-  }
-  const std::array<std::uint64_t, 3> identity{name_hash, id.value, generation};
-  return xxh3_64(bytes, xxh3_64(std::as_bytes(std::span(identity))));
+  return options.verify_checksums ? xxh3_64(bytes, seed(id, generation)) : 0;  // Nobody will ask.
+}
+
+BackgroundSums::SumPtr BlockStore::State::background_sum(BlockId id, std::uint64_t generation,
+                                                         std::span<const std::byte> bytes) const {
+  return options.verify_checksums && bytes.size() >= options.background_sum_bytes
+             ? std::make_shared<BlockSum>(bytes, seed(id, generation))
+             : nullptr;
 }
 
 // Sums without the lock; the block is the caller's, so that nobody changes what is known of it meanwhile.
-void BlockStore::State::verify(Lock& lock, BlockId id, std::span<const std::byte> bytes, bool reused) const {
+void BlockStore::State::verify(Lock& lock, BlockId id, std::span<const std::byte> bytes, bool reused,
+                               const BackgroundSums::SumPtr& made) const {
   if (!options.verify_checksums) {
     return;
   }
   const std::uint64_t generation = blocks[id.value].generation;
-  const std::uint64_t wanted = blocks[id.value].checksum;
+  const BackgroundSums::SumPtr still_written = transfers.sum_of(id, generation);
+  std::uint64_t wanted = blocks[id.value].checksum;
   std::uint64_t got = 0;
   {
     const Unlocked unlocked(lock);
-    got = checksum(id, generation, bytes);
+    wanted = still_written ? transfers.await(*still_written) : wanted;
+    got = made ? transfers.await(*made) : checksum(id, generation, bytes);
   }
   if (got == wanted) {
     return;
@@ -60,11 +71,14 @@ void BlockStore::State::check_failed() {
   if (failure) {
     throw_io_failure(*failure);
   }
-  transfers.check_writes([this](BlockId id, const Ticket& write) {
+  transfers.check_writes([this](const StoreTransfers::Write& write) {
     // What has ended well need not be remembered: a table of ended transfers would be larger than that of the blocks.
-    StoredBlock& block = blocks[id.value];
-    if (block.last_write.state() == write.state()) {
+    StoredBlock& block = blocks[write.version.block.value];
+    if (block.last_write.state() == write.ticket.state()) {
       block.last_write = {};
+    }
+    if (write.version.sum && block.generation == write.version.generation) {
+      block.checksum = write.version.sum->value();
     }
   });
 }

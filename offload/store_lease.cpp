@@ -7,6 +7,7 @@
 
 #include <spillway/offload/block_store_state.hpp>
 #include <spillway/offload/check.hpp>
+#include <spillway/offload/stall_timer.hpp>
 
 namespace spillway::offload {
 
@@ -43,6 +44,7 @@ BlockStore::State::Loading BlockStore::State::claim(Lock& lock, BlockId id, Acce
   if (!wanted && try_grant(id, access, self.loading)) {
     return self.loading;
   }
+  const StallTimer stall(*tiers, at(id).holders != 0 ? StallCause::kBlock : StallCause::kBuffer);
   waiting.push_back(&self);
   self.wake.wait_for(lock, tiers->deadline(), [&] { return self.granted || failure || closed; });
   if (!self.granted) {
@@ -97,7 +99,7 @@ bool BlockStore::State::try_grant_streamed(BlockId id, StoredBlock& block, Acces
     }
     const std::uint32_t index = take_slot(id, block, access);
     try {
-      loading = start_loading(id, block, index, access);
+      loading = start_loading(id, block, index, access, false);
     } catch (...) {
       ring.give_back(index);
       throw;
@@ -130,14 +132,23 @@ void BlockStore::State::load(Lock& lock, BlockId id, Access access, const Loadin
 
 void BlockStore::State::load_streamed(Lock& lock, BlockId id, const Loading& loading) {
   const std::span<std::byte> bytes = ring[at(id).slot].memory.first(at(id).bytes);
+  const bool from_disk = loading.is_read && !loading.reused;
+  const bool fresh = !at(id).written;
+  const BackgroundSums::SumPtr sum = ring[at(id).slot].sum;
   try {
-    wait_unlocked(lock, loading.ready);
+    wait_unlocked(lock, loading.ready, from_disk ? StallCause::kRead : StallCause::kWriteBack,
+                  from_disk ? ring[at(id).slot].emptied : Ticket());
     if (loading.is_read) {
-      verify(lock, id, bytes, loading.reused);
+      verify(lock, id, bytes, loading.reused, from_disk ? sum : nullptr);
       ring[at(id).slot].filled = {};
-    } else if (!at(id).written) {
+    } else {
       const Unlocked unlocked(lock);
-      std::memset(bytes.data(), 0, bytes.size());
+      if (sum) {
+        sum->ended().settle();  // Of a read that was given up: it may be made still.
+      }
+      if (fresh) {
+        std::memset(bytes.data(), 0, bytes.size());
+      }
     }
   } catch (const TimedOut&) {
     return_unloaded(id, loading, true);
@@ -185,24 +196,13 @@ void BlockStore::State::release(BlockId id, Access access, bool dirty) {
 void BlockStore::State::release_streamed(Lock& lock, BlockId id, Access access, bool dirty) {
   const std::uint32_t index = at(id).slot;
   if (dirty) {
-    const std::uint64_t generation = next_generation(id);
-    const std::uint64_t content_bytes = at(id).bytes;
-    const std::span<std::byte> memory = ring[index].memory.first(page_ceil(content_bytes));
-    std::uint64_t sum = 0;
-    {
-      const Unlocked unlocked(lock);
-      std::memset(memory.data() + content_bytes, 0, memory.size() - content_bytes);
-      sum = checksum(id, generation, memory.first(content_bytes));
-    }
     try {
-      write_back(id, memory, generation, sum);
+      write_back_slot(lock, id);
     } catch (const std::exception&) {
       fail_with_current_exception();
       let_go(at(id));  // But the slot is not used again: it has the only copy of the contents.
       throw;
     }
-    ring[index].last = at(id).last_write;
-    ring.hold(index, id, generation, {});
   } else if (access != Access::kRead) {
     ring.hold_nothing(index);  // Changed perhaps, and given up.
   }
@@ -210,6 +210,29 @@ void BlockStore::State::release_streamed(Lock& lock, BlockId id, Access access, 
   if (at(id).holders == 0) {
     ring.give_back(index);
   }
+}
+
+void BlockStore::State::write_back_slot(Lock& lock, BlockId id) {
+  const std::uint32_t index = at(id).slot;
+  const std::uint64_t generation = next_generation(id);
+  const std::uint64_t content_bytes = at(id).bytes;
+  const std::span<std::byte> memory = ring[index].memory.first(page_ceil(content_bytes));
+  const std::span<const std::byte> contents = memory.first(content_bytes);
+  const BackgroundSums::SumPtr later = background_sum(id, generation, contents);
+  ring[index].sum = later;
+  std::uint64_t sum = 0;
+  {
+    const Unlocked unlocked(lock);
+    std::memset(memory.data() + content_bytes, 0, memory.size() - content_bytes);
+    if (later) {
+      tiers->sums().add(later);
+    } else {
+      sum = checksum(id, generation, contents);
+    }
+  }
+  write_back(id, memory, generation, sum, later);
+  ring[index].last = at(id).last_write;
+  ring.hold(index, id, generation, {});
 }
 
 void BlockStore::State::let_go(StoredBlock& block) noexcept {

@@ -51,7 +51,7 @@ bool BlockStore::State::try_fetch_one() {
   const std::uint32_t index = take_slot(id, block, pass_access);
   fetched.push_back({id, index, {}});
   try {
-    fetched.back().loading = start_loading(id, block, index, pass_access);
+    fetched.back().loading = start_loading(id, block, index, pass_access, true);
   } catch (...) {
     fetched.pop_back();
     ring.give_back(index);
@@ -89,8 +89,9 @@ std::uint32_t BlockStore::State::take_slot(BlockId id, const StoredBlock& block,
 // Submits the read of a block into the slot that it has got, behind what still moves out of the slot and behind the
 // block's own write-back. Where the slot has the block already, it can be read at once, though a write-back of it may
 // be running, and changed when that has ended.
+// @param ahead  Nobody waits for it yet, so that its checksum can be made before somebody does.
 BlockStore::State::Loading BlockStore::State::start_loading(BlockId id, StoredBlock& block, std::uint32_t index,
-                                                            Access access) {
+                                                            Access access, bool ahead) {
   StoreRing::Slot& slot = ring[index];
   if (!block.written || access == Access::kOverwrite) {
     ring.hold_nothing(index);
@@ -99,8 +100,18 @@ BlockStore::State::Loading BlockStore::State::start_loading(BlockId id, StoredBl
   if (options.reuse_buffers && slot.holds && slot.block == id && slot.generation == block.generation) {
     return {.is_read = true, .reused = !slot.filled, .ready = access == Access::kRead ? slot.filled : slot.last};
   }
-  slot.last = transfers.read(block.offset, slot.memory.first(page_ceil(block.bytes)), slot.last, block.last_write);
-  ring.hold(index, id, block.generation, slot.last);
+  const BackgroundSums::SumPtr sum =
+      ahead ? background_sum(id, block.generation, slot.memory.first(block.bytes)) : nullptr;
+  const Ticket summed = slot.sum ? slot.sum->ended() : Ticket();
+  const Ticket read =
+      transfers.read(block.offset, slot.memory.first(page_ceil(block.bytes)), {slot.last, summed, block.last_write});
+  const Ticket before = std::exchange(slot.last, read);
+  slot.emptied = before && !before.done() ? before : block.last_write;
+  slot.sum = sum;
+  ring.hold(index, id, block.generation, read);
+  if (sum) {
+    tiers->sums().add_after(read, sum);
+  }
   return {.is_read = true, .ready = slot.last};
 }
 

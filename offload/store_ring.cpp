@@ -9,7 +9,7 @@ namespace spillway::offload {
 
 void StoreRing::add(std::span<std::byte> memory) {
   free_.push_back(static_cast<std::uint32_t>(slots_.size()));
-  slots_.push_back({.memory = memory, .last = {}, .filled = {}, .block = {}});
+  slots_.push_back({.memory = memory, .last = {}, .emptied = {}, .sum = {}, .filled = {}, .block = {}});
 }
 
 std::uint32_t StoreRing::take() {
@@ -58,6 +58,8 @@ void StoreRing::reset() {
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     hold_nothing(i);
     slots_[i].last = {};
+    slots_[i].emptied = {};
+    slots_[i].sum = {};
     slots_[i].free = true;
     free_.push_back(i);
   }

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include <spillway/offload/background_sums.hpp>
 #include <spillway/offload/block_store.hpp>
 #include <spillway/offload/storage_engine.hpp>
 
@@ -21,7 +23,10 @@ class StoreRing {
 
   struct Slot {
     std::span<std::byte> memory;
-    Ticket last;    ///< What still moves out of it or into it; what changes its memory comes after. May be empty.
+    Ticket last;     ///< What still moves out of it or into it; what changes its memory comes after. May be empty.
+    Ticket emptied;  ///< What the read that fills it waited for, if anything.
+    /// What reads its memory beside its callers, as of its last transfer; what changes it comes after. May be null.
+    std::shared_ptr<BlockSum> sum;
     Ticket filled;  ///< The read that brings what it holds; empty once the contents are there.
     BlockId block;  ///< What it holds, if anything: this block at this generation.
     std::uint64_t generation = 0;

@@ -16,15 +16,16 @@ std::uint64_t BlockStore::State::next_generation(BlockId id) const {
 
 // The block changes to its next generation once the write is under way; if that is refused, the disk still has the
 // former one with its checksum.
-void BlockStore::State::write_back(BlockId id, std::span<std::byte> memory, std::uint64_t generation,
-                                   std::uint64_t sum) {
+void BlockStore::State::write_back(BlockId id, std::span<std::byte> memory, std::uint64_t generation, std::uint64_t sum,
+                                   BackgroundSums::SumPtr later) {
   StoredBlock& block = at(id);
   const bool to_shadow = options.shadow_slots && !block.changed;
   const std::uint64_t place = to_shadow ? other_place(id, block) : block.offset;
   if (to_shadow) {
     changed.push_back(id);
   }
-  block.last_write = transfers.write(id, place, memory, block.last_write);
+  block.last_write = transfers.write({.block = id, .generation = generation, .sum = std::move(later)}, place, memory,
+                                     block.last_write);
   if (to_shadow) {
     remember_committed(id, block);
   }
@@ -88,9 +89,14 @@ void BlockStore::State::roll_back() {
   }
   for (const Ticket& ticket : running) {
     try {
-      wait_unlocked(lock, ticket);
+      wait_unlocked(lock, ticket, StallCause::kWriteBack);
     } catch (const IoError&) {
       // How they end does not matter: nothing of theirs is kept.
+    }
+  }
+  for (const StoreRing::Slot& slot : ring.slots()) {
+    if (slot.sum) {
+      slot.sum->ended().settle();
     }
   }
   transfers.forget_writes();

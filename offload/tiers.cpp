@@ -125,6 +125,11 @@ void Tiers::open_paths() {
 
 Tiers::~Tiers() = default;
 
+BackgroundSums& Tiers::sums() {
+  std::call_once(sums_flag_, [this] { sums_ = std::make_unique<BackgroundSums>(make_host_stream(), trace()); });
+  return *sums_;
+}
+
 void Tiers::register_memory(std::span<std::byte> memory) {
   engine_->register_memory(memory);
   const std::string note = engine_->info().note;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <spillway/offload/background_sums.hpp>
 #include <spillway/offload/budget.hpp>
 #include <spillway/offload/engine_factory.hpp>
 #include <spillway/offload/extent_map.hpp>
@@ -88,6 +89,8 @@ class Tiers {
   [[nodiscard]] const TiersOptions& options() const noexcept { return options_; }
   /// May be null.
   [[nodiscard]] Trace* trace() const noexcept { return options_.trace.get(); }
+  /// Where stores have checksums made beside their callers. Begins with the first call, which starts its thread.
+  [[nodiscard]] BackgroundSums& sums();
   /// Gives the engine memory to register until unregister_memory. Where it refuses, one line says so and what to do.
   void register_memory(std::span<std::byte> memory);
   void unregister_memory(std::span<std::byte> memory) noexcept { engine_->unregister_memory(memory); }
@@ -120,6 +123,8 @@ class Tiers {
   std::unique_ptr<SwapStripes> swap_;
   ExtentMap swap_space_;
   FileId swap_id_;
+  std::once_flag sums_flag_;
+  std::unique_ptr<BackgroundSums> sums_;   // Before the engine: transfers that end there have sums made.
   std::unique_ptr<StorageEngine> engine_;  // Last: drained before the files close.
 };
 

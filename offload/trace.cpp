@@ -13,8 +13,8 @@
 namespace spillway::offload {
 namespace {
 
-constexpr std::size_t kTracks = 4;
-constexpr std::array<const char*, kTracks> kTrackNames{"reads", "writes", "stalls", "compute"};
+constexpr std::size_t kTracks = 5;
+constexpr std::array<const char*, kTracks> kTrackNames{"reads", "writes", "stalls", "compute", "checksums"};
 constexpr unsigned kRowsMax = 1000;  // Of a track: thread numbers are made of both.
 
 void begin_range([[maybe_unused]] const char* name) noexcept {

@@ -17,7 +17,7 @@ class Trace {
  public:
   using Clock = std::chrono::steady_clock;
   /// Each is a track of its own, of as many rows as there are spans at a time.
-  enum class Track : std::uint8_t { kReads, kWrites, kStalls, kCompute };
+  enum class Track : std::uint8_t { kReads, kWrites, kStalls, kCompute, kChecksums };
 
   static constexpr std::size_t kSpansMax = std::size_t{1} << 18;  ///< 10 MiB.
 

@@ -27,7 +27,7 @@ constexpr std::uint64_t kBytesUnit = std::uint64_t{64} << 20;
 constexpr double kReadBar = 1.03;  // Of DeepSpeed's.
 constexpr double kOverwriteBar = 1.10;
 
-constexpr std::array<const char*, 17> kRowNames{"read",
+constexpr std::array<const char*, 18> kRowNames{"read",
                                                 "overwrite",
                                                 "mix",
                                                 "read_tuned",
@@ -41,6 +41,7 @@ constexpr std::array<const char*, 17> kRowNames{"read",
                                                 "fio_read",
                                                 "fio_overwrite",
                                                 "overlap_on",
+                                                "overlap_unchecked",
                                                 "overlap_off",
                                                 "checksum_read",
                                                 "checksum_write"};
@@ -100,7 +101,7 @@ class IoBench {
       keep(
           {engine_.noise_row("fio_read", IoDirection::kRead), engine_.noise_row("fio_overwrite", IoDirection::kWrite)});
     }
-    if (wanted({"overlap_on", "overlap_off"})) {
+    if (wanted({"overlap_on", "overlap_unchecked", "overlap_off"})) {
       keep(stream_.overlap_rows());
     }
     for (const bool write : {false, true}) {

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include <spillway/app/bench/cost_clock.hpp>
 #include <spillway/app/bench/log_sinks.hpp>
@@ -26,6 +28,7 @@ constexpr std::uint64_t kBlockBytesMax = std::uint64_t{8} << 20;
 constexpr unsigned kSlots = 8;
 constexpr unsigned kBudgetShare = 4;  // The working set is so many times the host budget.
 constexpr unsigned kCalibrations = 3;
+constexpr unsigned kTurns = 2;  // Of both sides of a row about checksums, in a round.
 constexpr double kOverlapBar = 1.0 / 1.05;
 constexpr double kChecksumBar = 0.95;
 
@@ -35,21 +38,25 @@ double seconds_of(const std::function<void()>& body) {
   return clock.elapsed().seconds;
 }
 
-/// A store with its tiers, and its blocks in the order of a pass.
+std::shared_ptr<offload::Tiers> make_tiers(const std::string& folder, std::uint64_t host_bytes) {
+  offload::TiersOptions options;
+  options.host_bytes = host_bytes;
+  options.nvme_path = folder;
+  options.log = say_nothing;
+  return std::make_shared<offload::Tiers>(std::move(options));
+}
+
+/// A store that may use all the host memory of its tiers, and its blocks in the order of a pass.
 struct Streamed {
-  Streamed(const std::string& folder, std::uint64_t bytes, std::uint64_t host_bytes, bool verify)
-      : block_bytes(std::min(kBlockBytesMax, host_bytes / (2 * kSlots) / offload::kPageBytes * offload::kPageBytes)) {
+  Streamed(std::shared_ptr<offload::Tiers> the_tiers, std::uint64_t bytes, bool verify) : tiers(std::move(the_tiers)) {
+    const std::uint64_t host_bytes = tiers->options().host_bytes;
+    block_bytes = std::min(kBlockBytesMax, host_bytes / (2 * kSlots) / offload::kPageBytes * offload::kPageBytes);
     const std::vector<std::uint64_t> sizes(bytes / block_bytes, block_bytes);
     const offload::Placement placement = offload::place({.name = "the bench",
                                                          .block_bytes = sizes,
                                                          .host_bytes = host_bytes,
                                                          .ring_slots = kSlots,
                                                          .disk_allowed = true});
-    offload::TiersOptions options;
-    options.host_bytes = host_bytes;
-    options.nvme_path = folder;
-    options.log = say_nothing;
-    tiers = std::make_shared<offload::Tiers>(std::move(options));
     store = std::make_unique<BlockStore>(tiers, offload::BlockStoreOptions{.name = "the bench",
                                                                            .ring_slots = kSlots,
                                                                            .slot_bytes = block_bytes,
@@ -83,8 +90,8 @@ struct Streamed {
 
   [[nodiscard]] std::uint64_t moved_bytes() const { return tiers->stats().read_bytes + tiers->stats().written_bytes; }
 
-  std::uint64_t block_bytes;
   std::shared_ptr<offload::Tiers> tiers;
+  std::uint64_t block_bytes = 0;
   std::unique_ptr<BlockStore> store;
   std::vector<BlockId> blocks;
   std::size_t streamed = 0;
@@ -144,6 +151,8 @@ class Work {
   std::size_t part_ = 0;
 };
 
+void nothing(std::span<std::byte> /*block*/) {}
+
 struct OverlapRound {
   double transfers_s = 0.0;
   double work_s = 0.0;
@@ -151,65 +160,109 @@ struct OverlapRound {
   double serial_s = 0.0;
 };
 
-void nothing(std::span<std::byte> /*block*/) {}
+/// Rounds of transfers alone, as much work alone, both at once and, if that is wanted, one after the other, on the
+/// blocks of one store: how fast the disk is differs from place to place.
+class Overlap {
+ public:
+  Overlap(const StreamRows::Options& options, bool verify)
+      : folder_(options.folder),
+        rounds_(options.rounds),
+        streamed_(make_tiers(options.folder, options.bytes / kBudgetShare), options.bytes, verify),
+        work_(transfers_s(), streamed_.block_bytes, streamed_.blocks.size()) {}
+
+  /// @throws Error where the blocks do not hold the result of all the work.
+  void measure(bool serial) {
+    std::vector<std::function<void(std::size_t)>> sides{
+        [&](std::size_t i) { rounds_[i].transfers_s = seconds_of([&] { transfer(); }); },
+        [&](std::size_t i) { rounds_[i].work_s = work_.alone(streamed_.blocks.size()); },
+        [&](std::size_t i) {
+          rounds_[i].overlapped_s = seconds_of([&] { streamed_.pass(Access::kReadWrite, std::cref(work_)); });
+        }};
+    if (serial) {
+      sides.emplace_back([&](std::size_t i) {
+        rounds_[i].serial_s = seconds_of([&] { streamed_.pass_block_by_block(Access::kReadWrite, std::cref(work_)); });
+      });
+    }
+    by_turns(rounds_.size(), sides);
+    const auto times = static_cast<unsigned>(rounds_.size()) * (serial ? 2 : 1);
+    streamed_.pass(Access::kRead, [&](std::span<const std::byte> block) {
+      if (!work_.is_result(block, times)) {
+        throw Error("the block store did not bring back what was worked on in " + folder_);
+      }
+    });
+  }
+
+  [[nodiscard]] BenchRow row(const std::string& name, double OverlapRound::*side, bool less_the_ends,
+                             std::optional<BenchBar> bar) const {
+    std::vector<BenchRound> rounds;
+    for (const OverlapRound& round : rounds_) {
+      const double ends_s = less_the_ends ? round.transfers_s / static_cast<double>(streamed_.streamed) : 0.0;
+      rounds.push_back({.value = round.*side - ends_s, .bound = std::max(round.transfers_s, round.work_s), .peer = {}});
+    }
+    return make_bench_row({.name = name,
+                           .unit = "s",
+                           .bound = {.name = "the longer of transfers alone and work alone"},
+                           .bar = bar,
+                           .smaller_is_better = true},
+                          rounds);
+  }
+
+ private:
+  void transfer() { streamed_.pass(Access::kReadWrite, nothing); }
+  [[nodiscard]] double transfers_s() {
+    double least_s = seconds_of([&] { transfer(); });
+    for (unsigned i = 1; i < kCalibrations; ++i) {
+      least_s = std::min(least_s, seconds_of([&] { transfer(); }));
+    }
+    return least_s;
+  }
+
+  const std::string folder_;
+  std::vector<OverlapRound> rounds_;
+  Streamed streamed_;
+  const Work work_;
+};
 
 }  // namespace
 
 std::vector<BenchRow> StreamRows::overlap_rows() const {
-  Streamed streamed(options_.folder, options_.bytes, options_.bytes / kBudgetShare, true);
-  const auto transfers = [&] { streamed.pass(Access::kReadWrite, nothing); };
-  double transfers_s = seconds_of(transfers);
-  for (unsigned i = 1; i < kCalibrations; ++i) {
-    transfers_s = std::min(transfers_s, seconds_of(transfers));
+  std::vector<BenchRow> rows;
+  {
+    Overlap checked(options_, true);
+    checked.measure(true);
+    rows.push_back(checked.row("overlap_on", &OverlapRound::overlapped_s, true, BenchBar{.ratio = kOverlapBar}));
+    rows.push_back(checked.row("overlap_off", &OverlapRound::serial_s, false, std::nullopt));
   }
-  const Work work(transfers_s, streamed.block_bytes, streamed.blocks.size());
-  std::vector<OverlapRound> rounds(options_.rounds);
-  by_turns(rounds.size(), {[&](std::size_t i) { rounds[i].transfers_s = seconds_of(transfers); },
-                           [&](std::size_t i) { rounds[i].work_s = work.alone(streamed.blocks.size()); },
-                           [&](std::size_t i) {
-                             rounds[i].overlapped_s =
-                                 seconds_of([&] { streamed.pass(Access::kReadWrite, std::cref(work)); });
-                           },
-                           [&](std::size_t i) {
-                             rounds[i].serial_s =
-                                 seconds_of([&] { streamed.pass_block_by_block(Access::kReadWrite, std::cref(work)); });
-                           }});
-  streamed.pass(Access::kRead, [&](std::span<const std::byte> block) {
-    if (!work.is_result(block, 2 * options_.rounds)) {
-      throw Error("the block store did not bring back what was worked on in " + options_.folder);
-    }
-  });
-  std::vector<BenchRound> on;
-  std::vector<BenchRound> off;
-  for (const OverlapRound& round : rounds) {
-    const double longer_s = std::max(round.transfers_s, round.work_s);
-    const double ends_s = round.transfers_s / static_cast<double>(streamed.streamed);
-    on.push_back({.value = round.overlapped_s - ends_s, .bound = longer_s, .peer = {}});
-    off.push_back({.value = round.serial_s, .bound = longer_s, .peer = {}});
-  }
-  const BenchReference bound{.name = "the longer of transfers alone and work alone"};
-  return {make_bench_row({.name = "overlap_on",
-                          .unit = "s",
-                          .bound = bound,
-                          .bar = BenchBar{.ratio = kOverlapBar},
-                          .smaller_is_better = true},
-                         on),
-          make_bench_row({.name = "overlap_off", .unit = "s", .bound = bound, .smaller_is_better = true}, off)};
+  Overlap unchecked(options_, false);
+  unchecked.measure(false);
+  rows.push_back(unchecked.row("overlap_unchecked", &OverlapRound::overlapped_s, true, std::nullopt));
+  return rows;
 }
 
 BenchRow StreamRows::checksum_row(const std::string& name, bool write) const {
-  const std::uint64_t host_bytes = options_.bytes / kBudgetShare;
-  Streamed checked(options_.folder, options_.bytes, host_bytes, true);
-  Streamed unchecked(options_.folder, options_.bytes, host_bytes, false);
+  const std::uint64_t bytes = options_.bytes / 2;
+  const auto tiers = make_tiers(options_.folder, bytes / kBudgetShare);
   const Access access = write ? Access::kOverwrite : Access::kRead;
-  const auto rate = [&](Streamed& streamed) {
+  struct Side {
+    double seconds = 0.0;
+    double moved_gb = 0.0;
+    [[nodiscard]] double rate() const { return moved_gb / seconds; }
+  };
+  // A store where that of the other side was before: the disk is not as fast in one place as in another.
+  const auto turn = [&](Side& side, bool verify) {
+    Streamed streamed(tiers, bytes, verify);
     const std::uint64_t before = streamed.moved_bytes();
-    const double seconds = seconds_of([&] { streamed.pass(access, nothing); });
-    return static_cast<double>(streamed.moved_bytes() - before) / seconds / 1e9;
+    side.seconds += seconds_of([&] { streamed.pass(access, nothing); });
+    side.moved_gb += static_cast<double>(streamed.moved_bytes() - before) / 1e9;
   };
   std::vector<BenchRound> rounds(options_.rounds);
-  by_turns(rounds.size(), {[&](std::size_t i) { rounds[i].value = rate(checked); },
-                           [&](std::size_t i) { rounds[i].bound = rate(unchecked); }});
+  for (BenchRound& round : rounds) {
+    Side checked;
+    Side unchecked;
+    by_turns(kTurns, {[&](std::size_t) { turn(checked, true); }, [&](std::size_t) { turn(unchecked, false); }});
+    round.value = checked.rate();
+    round.bound = unchecked.rate();
+  }
   return make_bench_row({.name = name,
                          .unit = "GB/s",
                          .bound = {.name = "the same without checksums"},

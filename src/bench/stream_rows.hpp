@@ -22,8 +22,8 @@ class StreamRows {
   explicit StreamRows(Options options) : options_(std::move(options)) {}
 
   /// A pass over a working set of four times the host budget, all of it read, worked on by one thread, and written
-  /// back; the work is as long as the transfers alone. Two rows: with overlap, less the time of one block at each end,
-  /// and block by block. Bound: the longer of transfers alone and work alone.
+  /// back; the work is as long as the transfers alone. Three rows: with overlap, less the time of one block at each
+  /// end, the same without checksums, and block by block. Bound: the longer of transfers alone and work alone.
   [[nodiscard]] std::vector<BenchRow> overlap_rows() const;
   /// Passes without work, with checksums beside the same without.
   [[nodiscard]] BenchRow checksum_row(const std::string& name, bool write) const;

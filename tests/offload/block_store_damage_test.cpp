@@ -27,8 +27,9 @@ bool is_write(const IoRequest& request) { return request.operation == IoRequest:
 
 // Three blocks, written twice: 11, 12, 13, then 21, 22, 23. `before_second` may spoil the second time.
 struct Written {
-  explicit Written(bool verify, const std::function<void(MemoryEngine&)>& before_second = {})
-      : streamed(memory.tiers, 3, kBlock, 2, verify) {
+  explicit Written(bool verify, std::uint64_t background_sum_bytes,
+                   const std::function<void(MemoryEngine&)>& before_second = {})
+      : streamed(memory.tiers, 3, kBlock, 2, verify, background_sum_bytes) {
     streamed.fill(11);
     streamed.store.flush();
     if (before_second) {
@@ -45,8 +46,13 @@ struct Written {
   StreamedStore streamed;
 };
 
-TEST(BlockStoreDamage, RefusesAFlippedBitAndNamesWhatIsDamaged) {
-  Written written(true);
+/// With checksums made in the background, and by their callers.
+class BlockStoreDamage : public testing::TestWithParam<std::uint64_t> {};
+INSTANTIATE_TEST_SUITE_P(Sums, BlockStoreDamage, testing::Values(1, 2 * kBlock),
+                         [](const auto& test) { return test.param == 1 ? "InTheBackground" : "ByTheCaller"; });
+
+TEST_P(BlockStoreDamage, RefusesAFlippedBitAndNamesWhatIsDamaged) {
+  Written written(true, GetParam());
   written.memory.engine->disk(kBlock, 1)[0] ^= std::byte{1};
   EXPECT_EQ(written.first_byte(0), 21);
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -62,15 +68,31 @@ TEST(BlockStoreDamage, RefusesAFlippedBitAndNamesWhatIsDamaged) {
   }
 }
 
-TEST(BlockStoreDamage, LetsAFlippedBitThroughWhereTheCheckIsOff) {
-  Written written(false);
+TEST_P(BlockStoreDamage, RefusesAFlippedBitInABlockThatWasReadAhead) {
+  for (const bool verify : {true, false}) {
+    Written written(verify, GetParam());
+    written.memory.engine->disk(kBlock, 1)[0] ^= std::byte{1};
+    BlockStore& store = written.streamed.store;
+    store.begin(written.streamed.ids, Access::kReadWrite);
+    store.acquire(written.streamed.ids[0], Access::kReadWrite).release();
+    for (int attempt = 0; attempt < 2 && verify; ++attempt) {
+      EXPECT_THROW(static_cast<void>(store.acquire(written.streamed.ids[1], Access::kReadWrite)), Corruption);
+    }
+    if (!verify) {
+      EXPECT_TRUE(store.acquire(written.streamed.ids[1], Access::kReadWrite)) << "the control";
+    }
+  }
+}
+
+TEST_P(BlockStoreDamage, LetsAFlippedBitThroughWhereTheCheckIsOff) {
+  Written written(false, GetParam());
   written.memory.engine->disk(kBlock, 1)[0] ^= std::byte{1};
   EXPECT_EQ(written.first_byte(1), 22 ^ 1) << "the test's damage must be real, or the test above shows nothing";
 }
 
-TEST(BlockStoreDamage, RefusesEveryFlippedBitOfABlock) {
+TEST_P(BlockStoreDamage, RefusesEveryFlippedBitOfABlock) {
   MemoryTiers memory(Ending::kAtOnce);
-  StreamedStore streamed(memory.tiers, 1, 61, 2);
+  StreamedStore streamed(memory.tiers, 1, 61, 2, true, GetParam());
   streamed.fill(1);
   for (std::size_t bit = 0; bit < 61 * 8; ++bit) {
     std::byte& victim = memory.engine->disk(0, 61)[bit / 8];
@@ -82,9 +104,9 @@ TEST(BlockStoreDamage, RefusesEveryFlippedBitOfABlock) {
   }
 }
 
-TEST(BlockStoreDamage, IgnoresDamageBehindTheContents) {
+TEST_P(BlockStoreDamage, IgnoresDamageBehindTheContents) {
   MemoryTiers memory(Ending::kAtOnce);
-  StreamedStore streamed(memory.tiers, 1, 61, 2);
+  StreamedStore streamed(memory.tiers, 1, 61, 2, true, GetParam());
   streamed.fill(1);
   memory.engine->disk(61, 1)[0] = std::byte{1};
   EXPECT_TRUE(all_equal(streamed.store.acquire(streamed.ids[0], Access::kRead).bytes(), 1));
@@ -96,11 +118,11 @@ void lose_second(MemoryEngine& engine) {
   });
 }
 
-TEST(BlockStoreDamage, RefusesAStaleGenerationLeftByALostWrite) {
-  Written written(true, lose_second);
+TEST_P(BlockStoreDamage, RefusesAStaleGenerationLeftByALostWrite) {
+  Written written(true, GetParam(), lose_second);
   EXPECT_EQ(written.first_byte(0), 21);
   EXPECT_THROW(static_cast<void>(written.first_byte(1)), Corruption);
-  Written control(false, lose_second);
+  Written control(false, GetParam(), lose_second);
   EXPECT_EQ(control.first_byte(1), 12) << "without the check the stale contents come back";
 }
 
@@ -111,10 +133,10 @@ void misdirect_second(MemoryEngine& engine) {
 }
 
 // Block 1 lands on block 2's place after 2 was written: the order of the second fill is turned round for that.
-TEST(BlockStoreDamage, RefusesBothBlocksThatAMisdirectedWriteDamages) {
+TEST_P(BlockStoreDamage, RefusesBothBlocksThatAMisdirectedWriteDamages) {
   for (const bool verify : {true, false}) {
     MemoryTiers memory(Ending::kAtOnce);
-    StreamedStore streamed(memory.tiers, 3, kBlock, 2, verify);
+    StreamedStore streamed(memory.tiers, 3, kBlock, 2, verify, GetParam());
     std::reverse(streamed.ids.begin(), streamed.ids.end());
     streamed.fill(11);
     misdirect_second(*memory.engine);
@@ -131,21 +153,22 @@ TEST(BlockStoreDamage, RefusesBothBlocksThatAMisdirectedWriteDamages) {
   }
 }
 
-TEST(BlockStoreDamage, RefusesBlocksThatChangedPlaces) {
-  Written written(true);
+TEST_P(BlockStoreDamage, RefusesBlocksThatChangedPlaces) {
+  Written written(true, GetParam());
   const auto first = written.memory.engine->disk(0, kBlock);
   std::swap_ranges(first.begin(), first.end(), written.memory.engine->disk(kBlock, kBlock).begin());
   EXPECT_THROW(static_cast<void>(written.first_byte(0)), Corruption);
 }
 
-TEST(BlockStoreDamage, LeavesADamagedBlockOnDiskWhenItShouldMoveToTheHost) {
+TEST_P(BlockStoreDamage, LeavesADamagedBlockOnDiskWhenItShouldMoveToTheHost) {
   MemoryTiers memory(Ending::kAtOnce);
   BlockStore store(memory.tiers, {.name = "bank",
                                   .ring_slots = 2,
                                   .slot_bytes = kBlock,
                                   .resident_bytes = kBlock,
                                   .disk_bytes = kBlock,
-                                  .reuse_buffers = false});
+                                  .reuse_buffers = false,
+                                  .background_sum_bytes = GetParam()});
   const BlockId id = store.add(kBlock, Tier::kDisk, "a");
   store.acquire(id, Access::kOverwrite).release();
   memory.engine->disk(0, 1)[0] ^= std::byte{0x80};

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <spillway/offload/error.hpp>
@@ -37,13 +38,14 @@ void one_pass(BlockStore& store, const std::vector<BlockId>& ids, std::uint8_t e
 
 // A client's life: passes, a block that moves to disk, one that moves to the host, one that goes. All that it writes
 // is waited for in the end, so that no failure can go unnoticed.
-void live(std::shared_ptr<Tiers> tiers) {
+void live(std::shared_ptr<Tiers> tiers, bool sums_in_background) {
   BlockStore store(std::move(tiers), {.name = "state",
                                       .ring_slots = 3,
                                       .slot_bytes = kBlock,
                                       .resident_bytes = 2 * kBlock,
                                       .disk_bytes = 7 * kBlock,
-                                      .reuse_buffers = false});
+                                      .reuse_buffers = false,
+                                      .background_sum_bytes = sums_in_background ? 1 : 2 * kBlock});
   std::vector<BlockId> ids;
   for (int i = 0; i < 7; ++i) {
     ids.push_back(store.add(kBlock - 5, i == 2 ? Tier::kHost : Tier::kDisk, "block " + std::to_string(i)));
@@ -63,7 +65,7 @@ void live(std::shared_ptr<Tiers> tiers) {
 enum class Outcome { kNoFault, kThrown, kHidden };
 
 // Lets the n-th transfer of live() fail, and looks at what came of it.
-Outcome fail_nth(Ending ending, std::uint64_t n, bool for_good) {
+Outcome fail_nth(Ending ending, std::uint64_t n, bool for_good, bool sums_in_background) {
   MemoryTiers memory(ending);
   bool met = false;
   memory.engine->set_fate(
@@ -74,7 +76,7 @@ Outcome fail_nth(Ending ending, std::uint64_t n, bool for_good) {
       for_good);
   bool thrown = false;
   try {
-    live(memory.tiers);
+    live(memory.tiers, sums_in_background);
   } catch (const IoError& error) {
     thrown = true;
     EXPECT_EQ(error.failure().error_number, EIO);
@@ -88,10 +90,10 @@ Outcome fail_nth(Ending ending, std::uint64_t n, bool for_good) {
 
 TEST(BlockStoreFault, ReportsEveryTransferThatFailsOnceOrForGood) {
   for (const Ending ending : {Ending::kAtOnce, Ending::kOnDemand, Ending::kShuffled}) {
-    for (const bool for_good : {false, true}) {
+    for (const auto& [for_good, background] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
       std::uint64_t n = 1;
       for (Outcome outcome = Outcome::kThrown; outcome != Outcome::kNoFault; ++n) {
-        outcome = fail_nth(ending, n, for_good);
+        outcome = fail_nth(ending, n, for_good, background);
         ASSERT_NE(outcome, Outcome::kHidden) << "transfer " << n << ", for good: " << for_good;
       }
       EXPECT_GT(n, 40U) << "the loop must meet reads and writes of every kind";
@@ -112,7 +114,7 @@ TEST(BlockStoreFault, ReportsWhatARealEngineFails) {
           TiersOptions{.nvme_path = folder.path().string(), .log = [](const std::string&) {}}, std::move(owned));
       bool thrown = false;
       try {
-        live(tiers);
+        live(tiers, n % 2 == 0);
       } catch (const IoError&) {
         thrown = true;
       }
@@ -137,7 +139,7 @@ TEST(BlockStoreFault, HandsOutNoDamageWhateverTheEngineDoesToTheBytes) {
       const auto tiers = std::make_shared<Tiers>(
           TiersOptions{.nvme_path = folder.path().string(), .log = [](const std::string&) {}}, std::move(owned));
       try {
-        live(tiers);  // Looks at every byte that it gets.
+        live(tiers, n % 2 == 0);  // Looks at every byte that it gets.
       } catch (const Corruption&) {
         ++caught;
       }

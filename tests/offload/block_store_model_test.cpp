@@ -5,14 +5,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <spillway/offload/error.hpp>
 
 #include "store_engines.hpp"
 #include "support/property.hpp"
+#include "workplace.hpp"
 
 namespace spillway::offload::block_store_model_test {
 namespace {
@@ -22,14 +27,6 @@ using test::Random;
 using Bytes = std::vector<std::byte>;
 
 constexpr std::uint64_t kLargest = 5 * kPageBytes;
-
-void fill(std::span<std::byte> bytes, Random& random) {
-  std::uint64_t state = random.between(1, ~std::uint64_t{0});
-  for (std::size_t i = 0; i < bytes.size(); i += 8) {
-    state = state * 6364136223846793005U + 1442695040888963407U;
-    std::memcpy(bytes.data() + i, &state, std::min<std::size_t>(8, bytes.size() - i));
-  }
-}
 
 bool equal(std::span<const std::byte> a, std::span<const std::byte> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
@@ -48,10 +45,12 @@ struct Modelled {
 /// A store, its model, and a client that does one random thing after another to both.
 class Client {
  public:
-  Client(const std::shared_ptr<Tiers>& tiers, Random& random, const BlockStoreOptions& options)
-      : store_(tiers, options), random_(random) {}
+  Client(const std::shared_ptr<Tiers>& tiers, Random& random, const BlockStoreOptions& options,
+         std::optional<unsigned> device_seed)
+      : store_(tiers, options), random_(random), workplace_(kLargest, device_seed) {}
 
-  void step() {
+  /// One random thing. False where it came to nothing: it may not be done now, or would change nothing.
+  bool step() {
     switch (random_.below(20)) {
       case 0:
         return add();
@@ -60,7 +59,7 @@ class Client {
       case 2:
         return move();
       case 3:
-        return store_.flush();
+        return flush();
       case 4:
         return begin();
       case 5:
@@ -95,6 +94,7 @@ class Client {
       ASSERT_TRUE(equal(lease.bytes(), block.contents)) << "block " << block.id.value;
       ASSERT_EQ(lease.fresh(), !block.written);
     }
+    EXPECT_THAT(workplace_.misuses(), testing::IsEmpty());
   }
 
  private:
@@ -132,38 +132,49 @@ class Client {
   }
   Modelled* any_block() { return blocks_.empty() ? nullptr : &blocks_[random_.below(blocks_.size())]; }
 
-  void add() {
+  bool add() {
     const std::uint64_t bytes = random_.chance(1, 2) ? random_.between(1, 600) : random_.between(1, kLargest);
     try {
       const BlockId id = store_.add(bytes, random_.chance(1, 3) ? Tier::kHost : Tier::kDisk, "block");
       blocks_.push_back({id, Bytes(bytes), false, Bytes(bytes), false, false});
+      return true;
     } catch (const BudgetExceeded&) {
+      return false;
     }
   }
 
-  void remove() {
+  bool remove() {
     const Modelled* block = any_block();
-    if (block != nullptr && blocks_.size() > 6 && !is_held(block->id) && !is_announced(block->id)) {
-      store_.remove(block->id);
-      blocks_.erase(blocks_.begin() + (block - blocks_.data()));
+    if (block == nullptr || blocks_.size() <= 6 || is_held(block->id) || is_announced(block->id)) {
+      return false;
     }
+    store_.remove(block->id);
+    blocks_.erase(blocks_.begin() + (block - blocks_.data()));
+    return true;
   }
 
-  void move() {
+  bool flush() {
+    store_.flush();
+    return std::exchange(unflushed_, false);
+  }
+
+  bool move() {
     const Modelled* block = any_block();
     if (block == nullptr || is_held(block->id) || is_announced(block->id) ||
         (store_.options().shadow_slots && block->changed)) {
-      return;
+      return false;
     }
+    const Tier before = store_.home(block->id);
     try {
       store_.set_home(block->id, random_.chance(1, 2) ? Tier::kHost : Tier::kDisk);
     } catch (const BudgetExceeded&) {
     }
+    return store_.home(block->id) != before;
   }
 
-  void begin() {
+  bool begin() {
     if (slots_held() > 0) {
-      return;
+      return false;
     }
     std::vector<BlockId> order;
     for (const Modelled& block : blocks_) {
@@ -179,18 +190,22 @@ class Client {
     store_.begin(order, pass_access_);
     std::erase_if(order, [&](BlockId id) { return store_.home(id) == Tier::kHost; });
     order_ = std::move(order);
+    return !order_.empty();
   }
 
-  void cancel() {
-    if (slots_held() == 0) {
-      store_.begin({}, Access::kRead);
-      order_.clear();
+  bool cancel() {
+    if (slots_held() > 0) {
+      return false;
     }
+    store_.begin({}, Access::kRead);
+    const bool running = !order_.empty();
+    order_.clear();
+    return running;
   }
 
-  void version() {
+  bool version() {
     if (!store_.options().shadow_slots || !random_.chance(1, 2)) {
-      return;
+      return false;
     }
     while (!held_.empty()) {
       release();
@@ -202,7 +217,7 @@ class Client {
         block.committed_written = block.written;
         block.changed = false;
       }
-      return;
+      return true;
     }
     store_.roll_back();
     order_.clear();
@@ -211,36 +226,39 @@ class Client {
       block.written = block.committed_written;
       block.changed = false;
     }
+    return true;
   }
 
-  void acquire() {
+  bool acquire() {
     Modelled* block = any_block();
     if (block == nullptr || is_announced(block->id)) {
-      return;
+      return false;
     }
     Access access = any_access();
     for (const Held& held : held_) {
       if (held.id == block->id) {
         if (held.access != Access::kRead) {
-          return;
+          return false;
         }
         access = Access::kRead;  // Shared with the other one.
       }
     }
     if (store_.home(block->id) == Tier::kDisk && !is_held(block->id) && slots_held() >= store_.options().ring_slots) {
-      return;
+      return false;
     }
     hold(*block, access, false);
+    return true;
   }
 
-  void acquire_next() {
+  bool acquire_next() {
     if (order_.empty() || slots_held() >= store_.options().ring_slots ||
         slots_held(true) + 1 >= store_.options().ring_slots) {
-      return;
+      return false;
     }
     const BlockId id = order_.front();
     order_.erase(order_.begin());
     hold(model(id), pass_access_, true);
+    return true;
   }
 
   void hold(Modelled& block, Access access, bool of_pass) {
@@ -250,28 +268,31 @@ class Client {
     Held held{block.id, access, store_.home(block.id) == Tier::kDisk, of_pass, store_.acquire(block.id, access), {}};
     EXPECT_EQ(held.lease.fresh(), !block.written);
     if (access == Access::kOverwrite && block.written && held.streamed) {
-      fill(held.lease.bytes(), random_);  // Whatever is in there: it is overwritten whole.
+      workplace_.change(held.lease.bytes(), random_.engine()());  // Whatever is in there: it is overwritten whole.
     } else {
-      EXPECT_TRUE(equal(held.lease.bytes(), block.contents)) << "block " << block.id.value;
+      EXPECT_TRUE(equal(workplace_.contents(held.lease.bytes()), block.contents)) << "block " << block.id.value;
     }
     held.bytes.assign(held.lease.bytes().begin(), held.lease.bytes().end());
     block.changed = block.changed || (access != Access::kRead && !held.streamed);
     held_.push_back(std::move(held));
   }
 
-  void write() {
+  bool write() {
+    bool any = false;
     for (Held& held : held_) {
       if (held.access != Access::kRead && random_.chance(1, 2)) {
         const std::size_t first = random_.below(held.bytes.size());
-        fill(held.lease.bytes().subspan(first), random_);
+        workplace_.change(held.lease.bytes().subspan(first), random_.engine()());
         std::copy(held.lease.bytes().begin(), held.lease.bytes().end(), held.bytes.begin());
+        any = true;
       }
     }
+    return any;
   }
 
-  void release() {
+  bool release() {
     if (held_.empty()) {
-      return;
+      return false;
     }
     const auto chosen = held_.begin() + static_cast<std::ptrdiff_t>(random_.below(held_.size()));
     EXPECT_TRUE(equal(chosen->lease.bytes(), chosen->bytes)) << "somebody changed a block that was leased";
@@ -288,13 +309,17 @@ class Client {
       block.contents = chosen->bytes;
       block.written = true;
       block.changed = true;
+      unflushed_ = unflushed_ || chosen->streamed;
     }
     held_.erase(chosen);
+    return true;
   }
 
   BlockStore store_;
   Random& random_;
+  test::Workplace workplace_;
   std::vector<Modelled> blocks_;
+  bool unflushed_ = false;  // Something was written back since the last flush.
   std::vector<Held> held_;
   std::vector<BlockId> order_;  // Of the pass, those to come.
   Access pass_access_ = Access::kRead;
@@ -305,10 +330,10 @@ INSTANTIATE_TEST_SUITE_P(Engines, BlockStoreModel, test::kEveryEngine,
                          [](const auto& test) { return test::name_of(test.param); });
 
 constexpr int kSeeds = 20;
-constexpr int kOperations = 5000;  // 100,000 for each engine.
+constexpr int kOperations = 5000;  // 100,000 for each engine, of those that came to something.
 
-TEST_P(BlockStoreModel, AgreesWithTheModelUnderLongRandomUse) {
-  test::for_random_seeds(kSeeds, [this](Random& random) {
+void agree(bool on_device, const std::function<std::shared_ptr<Tiers>(std::uint64_t seed)>& make_tiers) {
+  test::for_random_seeds(kSeeds, [&](Random& random) {
     const bool shadow_slots = random.chance(2, 3);
     const BlockStoreOptions options{.name = "random",
                                     .ring_slots = static_cast<unsigned>(random.between(2, 6)),
@@ -316,13 +341,17 @@ TEST_P(BlockStoreModel, AgreesWithTheModelUnderLongRandomUse) {
                                     .resident_bytes = random.between(1, 20) * kLargest,
                                     .disk_bytes = random.between(4, 40) * kLargest,
                                     .shadow_slots = shadow_slots,
-                                    .reuse_buffers = random.chance(3, 4)};
-    const auto tiers = make_tiers({}, random.between(1, 1000));
+                                    .reuse_buffers = random.chance(3, 4),
+                                    .background_sum_bytes = random.chance(1, 2) ? 1 : kLargest / 2};
+    const auto tiers = make_tiers(random.between(1, 1000));
     {
-      Client client(tiers, random, options);
-      for (int i = 0; i < kOperations && !testing::Test::HasFailure(); ++i) {
-        client.step();
+      const auto pauses = static_cast<unsigned>(random.chance(1, 5) ? random.between(1, 1000) : 0);
+      Client client(tiers, random, options, on_device ? std::optional(pauses) : std::nullopt);
+      int done = 0;
+      for (int tries = 0; done < kOperations && tries < 10 * kOperations && !testing::Test::HasFailure(); ++tries) {
+        done += client.step() ? 1 : 0;
       }
+      EXPECT_EQ(done, kOperations) << "too many came to nothing";
       client.check_all();
     }
     EXPECT_EQ(tiers->host().used_bytes(), 0U);
@@ -331,6 +360,15 @@ TEST_P(BlockStoreModel, AgreesWithTheModelUnderLongRandomUse) {
       EXPECT_THAT(engine->hazards(), testing::IsEmpty());
     }
   });
+}
+
+TEST_P(BlockStoreModel, AgreesWithTheModelUnderLongRandomUse) {
+  agree(false, [this](std::uint64_t seed) { return make_tiers({}, seed); });
+}
+
+TEST(BlockStoreModelOnDevice, AgreesWithTheModelWhereBlocksAreCopiedToADeviceAndBack) {
+  agree(true,
+        [](std::uint64_t seed) { return test::MemoryTiers(test::MemoryEngine::Ending::kShuffled, {}, seed).tiers; });
 }
 
 }  // namespace

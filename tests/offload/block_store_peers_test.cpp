@@ -1,9 +1,11 @@
 // What went wrong in other libraries of this kind, asked of this one: last partial blocks that are never written, a
 // wait with nothing to wait for that aborts, buffers that leak from a pipeline, buffers that run out in the second
-// step.
+// step. Rows are those of docs/known_bugs.md.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <numeric>
 #include <string>
@@ -28,6 +30,7 @@ class BlockStorePeers : public OverEveryEngine {};
 INSTANTIATE_TEST_SUITE_P(Engines, BlockStorePeers, test::kEveryEngine,
                          [](const auto& test) { return test::name_of(test.param); });
 
+// Row 2.
 TEST_P(BlockStorePeers, BringsBackBlocksOfEveryLengthToTheLastByte) {
   test::for_random_seeds(3, [this](Random& random) {
     std::vector<std::uint64_t> lengths{1, 511, 512, 513, 4095, 4096, 4097, 3 * kMiB - 1, 3 * kMiB};
@@ -58,6 +61,7 @@ TEST_P(BlockStorePeers, BringsBackBlocksOfEveryLengthToTheLastByte) {
   });
 }
 
+// Row 6.
 TEST_P(BlockStorePeers, WaitsForNothingWhereThereIsNothingToWaitFor) {
   BlockStore store(
       make_tiers({}, 1),
@@ -83,7 +87,7 @@ std::uint64_t resident_pages() {
   return resident;
 }
 
-// The ring is as large in the second step as in the first, and the process in the two-hundredth as in the third.
+// Row 12: the process is as large in the two-hundredth step as in the third.
 TEST_P(BlockStorePeers, KeepsItsBuffersThroughTwoHundredPipelinedSteps) {
   constexpr std::uint64_t kBlock = 64 * 1024;
   const auto tiers = make_tiers({}, 1);
@@ -106,6 +110,42 @@ TEST_P(BlockStorePeers, KeepsItsBuffersThroughTwoHundredPipelinedSteps) {
   EXPECT_LE(resident_pages(), early + early / 100);
 #endif
   EXPECT_EQ(tiers->host().peak_bytes(), 2 * kBlock);
+}
+
+// Row 13: any number of buffers lasts for any number of steps, with as many leases out as are allowed.
+TEST_P(BlockStorePeers, GoesThroughPipelinedStepsWithAnyNumberOfBuffers) {
+  constexpr std::uint64_t kBlock = 16 * 1024;
+  for (unsigned buffers = 2; buffers <= 12; ++buffers) {
+    test::StreamedStore streamed(make_tiers({}, buffers), 11, kBlock, buffers);
+    for (int step = 0; step < 4; ++step) {
+      streamed.store.begin(streamed.ids, Access::kReadWrite);
+      std::deque<Lease> out;
+      for (const BlockId id : streamed.ids) {
+        out.push_back(streamed.store.acquire(id, Access::kReadWrite));
+        ASSERT_TRUE(test::all_equal(out.back().bytes(), static_cast<std::uint8_t>(step))) << buffers << " buffers";
+        std::memset(out.back().bytes().data(), step + 1, kBlock);
+        if (out.size() + 1 == buffers) {
+          out.pop_front();
+        }
+      }
+    }
+  }
+}
+
+// Row 13: too few are refused at once, with the number that it takes.
+TEST(BlockStorePeersRing, SaysHowManyBuffersItNeedsWhereThereAreTooFew) {
+  const auto tiers = test::MemoryTiers(test::MemoryEngine::Ending::kAtOnce).tiers;
+  for (const unsigned buffers : {0U, 1U}) {
+    try {
+      const BlockStore store(
+          tiers, {.name = "state", .ring_slots = buffers, .slot_bytes = kPageBytes, .disk_bytes = kPageBytes});
+      FAIL() << "nothing overlaps in a ring of " << buffers;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("a ring of " + std::to_string(buffers)),
+                                               testing::HasSubstr("give it 2 or more")));
+    }
+    EXPECT_EQ(tiers->host().used_bytes() + tiers->disk().used_bytes(), 0U);
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <spillway/offload/error.hpp>
@@ -24,13 +25,15 @@ using Ending = MemoryEngine::Ending;
 constexpr std::uint64_t kBlock = kPageBytes;
 
 struct Store {
-  explicit Store(std::shared_ptr<Tiers> shared, std::size_t count, unsigned ring_slots, bool verify = true)
+  explicit Store(std::shared_ptr<Tiers> shared, std::size_t count, unsigned ring_slots, bool verify = true,
+                 std::uint64_t background_sum_bytes = 2 * kBlock)
       : tiers(std::move(shared)),
         store(tiers, {.name = "state",
                       .ring_slots = ring_slots,
                       .slot_bytes = kBlock,
                       .resident_bytes = kBlock,
                       .disk_bytes = count * kBlock,
+                      .background_sum_bytes = background_sum_bytes,
                       .verify_checksums = verify}) {
     for (std::size_t i = 0; i < count; ++i) {
       ids.push_back(store.add(kBlock, Tier::kDisk, "block " + std::to_string(i)));
@@ -107,6 +110,15 @@ TEST(BlockStoreReuse, HandsABlockOverToAReaderWhileItIsOnItsWayToTheDisk) {
   memory.engine->end_all();
 }
 
+TEST(BlockStoreReuse, ReadsABlockOnItsWayToTheDiskAgainWhereThatIsSwitchedOff) {  // The control.
+  MemoryTiers memory(Ending::kOnDemand);
+  test::StreamedStore one(memory.tiers, 1, kBlock, 2);
+  one.fill(1);
+  EXPECT_TRUE(all_equal(one.store.acquire(one.ids[0], Access::kRead).bytes(), 1));
+  EXPECT_EQ(memory.tiers->stats().read_bytes, kBlock);
+  EXPECT_THAT(memory.engine->in_flight(), testing::IsEmpty()) << "the read came behind the write";
+}
+
 TEST(BlockStoreReuse, LetsAWriterWaitUntilTheFormerContentsAreOnDisk) {
   MemoryTiers memory(Ending::kByHand, {.deadline = std::chrono::milliseconds(1)});
   Store one(memory.tiers, 1, 2);
@@ -163,9 +175,9 @@ TEST(BlockStoreReuse, DoesNotTakeABufferOfAFormerGenerationForTheBlock) {
 
 // Whoever writes through a pointer that outlived its lease.
 TEST(BlockStoreReuse, RefusesABufferThatWasChangedAfterItHadBeenGivenBack) {
-  for (const bool verify : {true, false}) {
+  for (const auto& [verify, background] : {std::pair{true, false}, {false, false}, {true, true}, {false, true}}) {
     MemoryTiers memory(Ending::kAtOnce);
-    Store one(memory.tiers, 1, 2, verify);
+    Store one(memory.tiers, 1, 2, verify, background ? 1 : 2 * kBlock);
     Lease lease = one.store.acquire(one.ids[0], Access::kRead);
     const std::span<std::byte> stale = lease.bytes();
     lease.release();
@@ -189,7 +201,8 @@ std::vector<std::uint64_t> traffic(Ending ending, std::uint64_t seed) {
   Random random(seed);
   MemoryTiers memory(ending, {}, seed + 1);
   std::vector<std::uint64_t> counts;
-  Store store(memory.tiers, random.between(2, 12), static_cast<unsigned>(random.between(2, 5)));
+  Store store(memory.tiers, random.between(2, 12), static_cast<unsigned>(random.between(2, 5)), true,
+              random.chance(1, 2) ? 1 : 2 * kBlock);
   for (int i = 0; i < 40; ++i) {
     std::vector<BlockId> order = store.ids;
     std::shuffle(order.begin(), order.end(), random.engine());

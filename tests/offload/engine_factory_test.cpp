@@ -153,6 +153,7 @@ TEST(EngineChoice, RefusesAFolderWithoutSpaceForItsTrial) {
                OutOfSpace);
 }
 
+// Row 11 of docs/known_bugs.md.
 TEST(TwoProcesses, ShareAFolderWithoutSeeingEachOther) {
   const TempDir folder;
   const SpawnOptions options{.arguments = {"transfer", folder.path().string()}};
@@ -166,6 +167,7 @@ TEST(TwoProcesses, ShareAFolderWithoutSeeingEachOther) {
   EXPECT_EQ(entries(folder.path()), 0U);
 }
 
+// Row 11, too.
 class KilledWhileStreaming : public testing::TestWithParam<std::string> {};
 
 INSTANTIATE_TEST_SUITE_P(Engines, KilledWhileStreaming,

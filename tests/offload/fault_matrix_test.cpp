@@ -121,7 +121,8 @@ Outcome one_scan(const Case& which, const std::string& folder, std::uint64_t nth
   const auto start = std::chrono::steady_clock::now();
   Outcome outcome = Outcome::kSameBytes;
   {
-    test::StreamedStore streamed(tiers, kBlocks, kBlock);
+    const std::uint64_t background_sum_bytes = nth % 2 == 0 ? 1 : 2 * kBlock;
+    test::StreamedStore streamed(tiers, kBlocks, kBlock, 4, true, background_sum_bytes);
     try {
       scan(streamed);
     } catch (const IoError& error) {
@@ -163,6 +164,8 @@ std::uint64_t resident_kibibytes() {
 
 class FaultMatrix : public testing::TestWithParam<Case> {};
 
+// Row 4 of docs/known_bugs.md, among others: a write that ends short is continued, and one that finds the disk full is
+// an error.
 TEST_P(FaultMatrix, EndsInTheSameBytesOrInAnErrorThatNamesTheTransfer) {
   const test::TempDir other;
   const std::string folder = scratch_folder(other);

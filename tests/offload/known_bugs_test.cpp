@@ -1,4 +1,5 @@
 // Bugs that others shipped, as far as they concern files, engines and buffers (others stand beside what they test).
+// Rows are those of docs/known_bugs.md.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -43,7 +44,7 @@ class OverRealEngines : public testing::TestWithParam<EngineChoice> {
 INSTANTIATE_TEST_SUITE_P(Engines, OverRealEngines, testing::Values(EngineChoice::kAuto, EngineChoice::kThreads),
                          [](const auto& test) { return test.param == EngineChoice::kAuto ? "Auto" : "Threads"; });
 
-// The last part of a block was never written where its length was no multiple of 512.
+// Row 2: the last part of a block was never written where its length was no multiple of 512.
 TEST_P(OverRealEngines, BringBackEveryLengthFromMemoryAtAnyAddress) {
   const AlignedBlock source = test::filled_block(4 * kMiB, 1);
   test::for_random_seeds(3, [&](test::Random& random) {
@@ -69,7 +70,7 @@ TEST_P(OverRealEngines, BringBackEveryLengthFromMemoryAtAnyAddress) {
   });
 }
 
-// Waiting with nothing to wait for ended the process.
+// Row 6: waiting with nothing to wait for ended the process.
 TEST_P(OverRealEngines, ReturnAtOnceWhereThereIsNothingToWaitFor) {
   const auto shared = tiers();
   shared->engine().drain(std::chrono::milliseconds(0));
@@ -91,7 +92,7 @@ std::size_t open_files() {
   return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
 }
 
-// Every pipelined write leaked its buffers.
+// Row 12: every pipelined write leaked its buffers.
 TEST_P(OverRealEngines, TakeNoMoreMemoryAfterTwoHundredPassesThanAfterThree) {
   test::StreamedStore streamed(tiers(), 12, 256 * 1024, 4);
   std::uint64_t memory = 0;
@@ -114,7 +115,7 @@ TEST_P(OverRealEngines, TakeNoMoreMemoryAfterTwoHundredPassesThanAfterThree) {
   EXPECT_EQ(open_files(), files);
 }
 
-// A full disk showed as a shorter file at the next read, and ended the process.
+// Row 3: a full disk showed as a shorter file at the next read, and ended the process.
 TEST(FullDisk, IsRefusedAtConstructionWithPathWantedFreeAndMissing) {
   if (const auto why = test::TinyDisk::unavailable(test::TinyDiskKind::Ext4)) {
     GTEST_SKIP() << *why;

@@ -25,6 +25,7 @@ std::uint64_t status_kibibytes(const std::string& field) {
   return 0;
 }
 
+// Row 34 of docs/known_bugs.md.
 TEST(PinnedBlock, CostsWhatWasAskedForAndNoPowerOfTwo) {
   // 130 MiB would become 256 in a pool that rounds up. Two threads touch it.
   const std::uint64_t wanted = 130 * kMiB + 4096;
@@ -41,12 +42,14 @@ TEST(PinnedBlock, CostsWhatWasAskedForAndNoPowerOfTwo) {
   }
 }
 
+// Row 33 of docs/known_bugs.md: the wish not to lock was ignored, and where memory could not be locked all ended.
 TEST(PinnedBlock, IsNotPageLockedWhereThatIsNotWanted) {
   const PinnedBlock block(kMiB, false);
   EXPECT_FALSE(block.pinned());
   EXPECT_TRUE(block.note().empty());
 }
 
+// Row 33, too.
 TEST(PinnedBlock, WorksPageLockedOrNot) {
   PinnedBlock block(3 * kMiB, true);
   EXPECT_TRUE(block.pinned() || !block.bytes().empty());

@@ -28,15 +28,16 @@ struct MemoryTiers {
 };
 
 /// A store with `count` blocks of `block_bytes` on disk, and a ring of `ring_slots`. Reads every block of every pass,
-/// so that what reaches the disk is what comes back.
+/// so that what reaches the disk is what comes back. Has checksums made in the background, unless told otherwise.
 struct StreamedStore {
   StreamedStore(std::shared_ptr<offload::Tiers> tiers, std::size_t count, std::uint64_t block_bytes,
-                unsigned ring_slots = 4, bool verify_checksums = true)
+                unsigned ring_slots = 4, bool verify_checksums = true, std::uint64_t background_sum_bytes = 1)
       : store(std::move(tiers), {.name = "state",
                                  .ring_slots = ring_slots,
                                  .slot_bytes = block_bytes,
                                  .disk_bytes = count * offload::page_ceil(block_bytes),
                                  .reuse_buffers = false,
+                                 .background_sum_bytes = background_sum_bytes,
                                  .verify_checksums = verify_checksums}) {
     for (std::size_t i = 0; i < count; ++i) {
       ids.push_back(store.add(block_bytes, offload::Tier::kDisk, "block " + std::to_string(i)));

@@ -61,8 +61,9 @@ TEST(BenchIo, WritesTheRowsOfTheEngine) {
 
 TEST(BenchIo, WritesTheRowsOfTheBlockStore) {
   const test::TempDir folder;
-  const Json document = measure(folder, {"overlap_on", "overlap_off", "checksum_read", "checksum_write"});
-  ASSERT_EQ(rows_of(document).size(), 4U);
+  const Json document =
+      measure(folder, {"overlap_on", "overlap_unchecked", "overlap_off", "checksum_read", "checksum_write"});
+  ASSERT_EQ(rows_of(document).size(), 5U);
   for (const Json& row : rows_of(document)) {
     EXPECT_GT(*row.find("value")->get_if<double>(), 0.0) << text(row, "name");
     EXPECT_GT(*row.find("ratio_to_bound")->get_if<double>(), 0.0) << text(row, "name");

@@ -105,13 +105,15 @@ Ticket MemoryEngine::submit(const IoRequest& request, std::span<const Ticket> af
   if (failure_ && poison_) {
     throw_io_failure(*failure_);
   }
-  Transfer transfer{{++submitted_, request}, nullptr, {}, nullptr};
+  Transfer transfer{{++submitted_, request}, nullptr, {}, {}, nullptr};
   transfer.state = std::make_shared<State>(
       IoFailure{std::string(to_string(request.operation)), "memory", request.offset, request.buffer.size(), 0, {}});
   for (const Ticket& ticket : after) {
     const State* state = ticket.state().get();
     if (find(state) != nullptr) {
       transfer.after.push_back(state);
+    } else if (ticket) {
+      transfer.others.push_back(ticket);
     }
     for (const Ended& ended : failed_) {
       transfer.inherited = ended.state.get() == state ? ended.failure : transfer.inherited;
@@ -174,6 +176,9 @@ void MemoryEngine::note_hazards(const Transfer& later) {
 void MemoryEngine::end(std::size_t index) {
   const Transfer transfer = open_[index];
   open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(index));
+  for (const Ticket& other : transfer.others) {
+    other.settle();  // One of this engine has ended, and others do by themselves.
+  }
   FailurePtr failure = transfer.inherited ? transfer.inherited : perform(transfer);
   if (failure) {
     failed_.push_back({transfer.state, failure});

@@ -73,8 +73,9 @@ class MemoryEngine final : public offload::StorageEngine {
   struct Transfer {
     Entry entry;
     std::shared_ptr<State> state;
-    std::vector<const State*> after;  // Those still open.
-    offload::FailurePtr inherited;    // Why one of them failed.
+    std::vector<const State*> after;      // Those still open.
+    std::vector<offload::Ticket> others;  // What it comes after and is no transfer of this engine.
+    offload::FailurePtr inherited;        // Why one of them failed.
   };
   struct Ended {
     std::shared_ptr<const State> state;  // Kept: another one must not come to lie where it was.
