@@ -1,5 +1,5 @@
-// The kernels of a step beside the machine's own bound, a loop over the same streams of memory, and beside LibTorch's
-// fused AdamW where the build has LibTorch. Each iteration runs all of them in turn, so that a machine that slows down
+// The kernels of a step beside the machine's own bound, a loop over the same streams of memory; `spillway bench
+// optimizer` has whole steps beside LibTorch's. Each iteration runs all in turn, so that a machine that slows down
 // slows all; counters give the medians: rates in elements per second, and ratios that are better when larger.
 // SPILLWAY_BENCH_NUMEL sets how many elements there are (16 Mi).
 #include <algorithm>
@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -22,9 +21,6 @@
 #include <spillway/optimizer/state_codec.hpp>
 
 #include "kernel_streams.hpp"
-#ifdef SPILLWAY_WITH_LIBTORCH
-#include "fused_adamw_peer.hpp"
-#endif
 
 namespace spillway::bench {
 namespace {
@@ -104,16 +100,8 @@ void AdamW(benchmark::State& state) {
   state.SetLabel(kFormNames[static_cast<std::size_t>(state.range(0))]);
   const AdamMemory memory(types, bench_numel(), threads());
   const auto parts = memory.parts(tensors, adamw_step());
-  std::vector<Named> others{{"bound", [&] { touch_streams(memory, threads()); }}};
-#ifdef SPILLWAY_WITH_LIBTORCH
-  std::unique_ptr<FusedAdamwPeer> peer;
-  if (types.gradient == types.state && master_bytes_of(types.weight) == 0) {
-    peer = std::make_unique<FusedAdamwPeer>(memory, tensors);
-    others.push_back({"torch_fused", [&] { peer->step(); }});
-  }
-#endif
-  alternate(
-      state, memory.numel, [&] { adam_update(parts, types, {}, threads()); }, others);
+  alternate(state, memory.numel, [&] { adam_update(parts, types, {}, threads()); },
+            {{"bound", [&] { touch_streams(memory, threads()); }}});
   state.counters["bytes_per_element"] = static_cast<double>(memory.traffic_bytes()) / static_cast<double>(memory.numel);
 }
 BENCHMARK(AdamW)
