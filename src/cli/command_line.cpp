@@ -84,6 +84,8 @@ void add_run_options(CLI::App* train, TrainFlags& flags) {
   train->add_flag("--strict", flags.strict, "Unknown keys in DeepSpeed's blocks are errors");
   train->add_option("--offload-optimizer", flags.offload_optimizer, "Home of the optimizer state")
       ->check(offload_names);
+  train->add_option("--offload-gradients", flags.offload_gradients, "Home of the sums of gradients")
+      ->check(offload_names);
   train->add_option("--offload-bank", flags.offload_bank, "Home of the bank's cold segments")->check(offload_names);
   train->add_option("--nvme-path", flags.nvme_path,
                     "Folders on the disks that are swapped to, parted by commas (the run's folder)");

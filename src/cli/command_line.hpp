@@ -23,6 +23,7 @@ struct TrainFlags {
   std::optional<std::string> out;
   std::optional<std::uint64_t> seed;
   std::optional<std::string> offload_optimizer;
+  std::optional<std::string> offload_gradients;
   std::optional<std::string> offload_bank;
   std::optional<std::string> nvme_path;
   std::optional<std::uint64_t> host_budget_bytes;

@@ -27,6 +27,7 @@ std::vector<Override> overrides_of(const TrainFlags& flags) {
   add("out", flags.out);
   add("seed", flags.seed);
   add("zero_optimization.offload_optimizer.device", flags.offload_optimizer);
+  add("offload.gradients", flags.offload_gradients);
   add("contrastive.bank.device", flags.offload_bank);
   add("offload.nvme_path", flags.nvme_path);
   add("offload.host_bytes", flags.host_budget_bytes);

@@ -118,6 +118,7 @@ struct EncoderConfig {
 struct OffloadConfig {
   std::uint64_t host_bytes = 1ULL << 30;
   std::uint64_t disk_bytes = 4ULL << 30;
+  OffloadDevice gradients = OffloadDevice::kNone;  ///< Where gradients are added up; none: in place.
   std::vector<std::string> nvme_paths;  ///< Folders; the run's folder where none is named and something goes to NVMe.
   bool operator==(const OffloadConfig&) const = default;
 };

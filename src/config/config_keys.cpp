@@ -120,6 +120,7 @@ void visit_encoder(BlockVisitor& visitor, EncoderConfig& config) {
 void visit_offload(BlockVisitor& visitor, OffloadConfig& config) {
   visitor.integer("host_bytes", config.host_bytes, kCount);
   visitor.integer("disk_bytes", config.disk_bytes, {});
+  choose(visitor, "gradients", config.gradients, kDevices);
   visitor.folders("nvme_path", config.nvme_paths);
 }
 

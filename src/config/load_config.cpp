@@ -95,7 +95,8 @@ void check_together(const Config& config) {
 /// What goes to NVMe goes to the run's folder where no other is named.
 void resolve_nvme_paths(Config& config) {
   const bool wanted = config.zero.offload_optimizer.device == OffloadDevice::kNvme ||
-                      config.contrastive.bank.device == OffloadDevice::kNvme;
+                      config.contrastive.bank.device == OffloadDevice::kNvme ||
+                      config.offload.gradients == OffloadDevice::kNvme;
   if (wanted && config.offload.nvme_paths.empty()) {
     config.offload.nvme_paths = {config.out};
   }

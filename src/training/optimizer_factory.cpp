@@ -45,6 +45,18 @@ optimizer::StateDevice state_device(OffloadDevice device) {
   return optimizer::StateDevice::kNone;
 }
 
+optimizer::GradientDevice gradient_device(OffloadDevice device) {
+  switch (device) {
+    case OffloadDevice::kNone:
+      return optimizer::GradientDevice::kInPlace;
+    case OffloadDevice::kCpu:
+      return optimizer::GradientDevice::kCpu;
+    case OffloadDevice::kNvme:
+      return optimizer::GradientDevice::kNvme;
+  }
+  return optimizer::GradientDevice::kInPlace;
+}
+
 }  // namespace
 
 std::unique_ptr<optimizer::Optimizer> make_optimizer(const Config& config, std::vector<at::Tensor> parameters,
@@ -55,6 +67,10 @@ std::unique_ptr<optimizer::Optimizer> make_optimizer(const Config& config, std::
   wrapping.state = state_device(config.zero.offload_optimizer.device);
   // DeepSpeed's default means "all at once", which would need staging buffers of that size.
   wrapping.sub_group_numel = config.zero.sub_group_size < numel ? config.zero.sub_group_size : 0;
+  wrapping.gradients = gradient_device(config.offload.gradients);
+  if (wrapping.sub_group_numel != 0) {
+    wrapping.bucket_bytes = wrapping.sub_group_numel * sizeof(float);
+  }
   wrapping.buffer_count = static_cast<unsigned>(config.zero.offload_optimizer.buffer_count);
   wrapping.tiers = std::move(tiers);
   return optimizer::wrap(make_plain(config.optimizer, std::move(parameters)), std::move(wrapping));

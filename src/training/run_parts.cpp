@@ -24,10 +24,11 @@ RunParts::RunParts(const Config& config, const ImageSet& images, distributed::Co
       moco_(config, {images.width, images.height}, tiers_),
       optimizer_(make_optimizer(config, parameters_of(moco_.network()), tiers_)),
       step_(config, images, moco_, *optimizer_, ranks, trace.get()),
-      forecast_(bank_options(config), optimizer_->next_step_bytes(), optimizer_->steady_step_bytes()) {}
+      forecast_(bank_options(config), optimizer_->next_step_bytes(), optimizer_->steady_step_bytes(),
+                optimizer_->gradient_placement().disk_bytes) {}
 
 std::vector<PlacementRow> RunParts::placement() {
-  return placement_rows(moco_.bank().placement(), optimizer_->placement());
+  return placement_rows(moco_.bank().placement(), optimizer_->placement(), optimizer_->gradient_placement());
 }
 
 std::uint64_t RunParts::parameter_bytes() {

@@ -55,7 +55,8 @@ std::shared_ptr<offload::Tiers> make_tiers(const Config& config, offload::LogSin
   options.log = std::move(log);
   options.trace = std::move(trace);
   const bool disk = config.zero.offload_optimizer.device == OffloadDevice::kNvme ||
-                    config.contrastive.bank.device == OffloadDevice::kNvme;
+                    config.contrastive.bank.device == OffloadDevice::kNvme ||
+                    config.offload.gradients == OffloadDevice::kNvme;
   if (disk) {
     options.nvme_path = config.offload.nvme_paths;
     if (config.deterministic) {  // Shares by measured rates would be a choice that a measurement makes.
@@ -65,10 +66,13 @@ std::shared_ptr<offload::Tiers> make_tiers(const Config& config, offload::LogSin
   return std::make_shared<offload::Tiers>(std::move(options));
 }
 
-std::vector<PlacementRow> placement_rows(const queue::BankPlacement& bank, const optimizer::StatePlacement& state) {
+std::vector<PlacementRow> placement_rows(const queue::BankPlacement& bank, const optimizer::StatePlacement& state,
+                                         const optimizer::GradientPlacement& gradients) {
   std::vector<PlacementRow> rows{{"optimizer state, resident", Tier::kHost, state.resident_bytes},
                                  {"optimizer state, staging buffers", Tier::kHost, state.ring_bytes},
                                  {"optimizer state, streamed", Tier::kDisk, state.disk_bytes},
+                                 {"gradients", Tier::kHost, gradients.host_bytes},
+                                 {"gradients, streamed", Tier::kDisk, gradients.disk_bytes},
                                  {"bank, newest segments", Tier::kHost, bank.resident_bytes},
                                  {"bank, staging buffers", Tier::kHost, bank.ring_bytes},
                                  {"bank, tile of a scan", Tier::kHost, bank.tile_bytes},

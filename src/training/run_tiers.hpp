@@ -7,7 +7,7 @@
 
 #include <spillway/app/config/config.hpp>
 #include <spillway/offload/tiers.hpp>
-#include <spillway/optimizer/streamed_state.hpp>
+#include <spillway/optimizer/sharded_optimizer.hpp>
 #include <spillway/queue/bank_plan.hpp>
 
 namespace spillway::app {
@@ -26,7 +26,8 @@ struct PlacementRow {
 
 /// Where everything is placed. Rows of no bytes are left out.
 [[nodiscard]] std::vector<PlacementRow> placement_rows(const queue::BankPlacement& bank,
-                                                       const optimizer::StatePlacement& state);
+                                                       const optimizer::StatePlacement& state,
+                                                       const optimizer::GradientPlacement& gradients = {});
 
 /// The same as a table of owner, tier and bytes, with what is used of each budget: one line an element.
 /// @param parameter_bytes  Of the trained network, which LibTorch holds and no budget counts.

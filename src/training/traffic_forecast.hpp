@@ -9,13 +9,15 @@
 namespace spillway::app {
 
 /// Says, before the first step, what every step of a run will read from and write to disk: the optimizer's pass over
-/// its state, a scan of the bank for each micro-batch, and the enqueue of the window's keys. By sizes and rules alone;
-/// the run is measured where the transfers are submitted, and compared. A value type.
+/// its state, a scan of the bank for each micro-batch, the enqueue of the window's keys, and sums of gradients: written
+/// for each micro-batch, read by every one but the first, for the norm, and by the step. By sizes and rules alone; the
+/// run is measured where the transfers are submitted, and compared. A value type.
 class TrafficForecast {
  public:
   /// @param first   What the optimizer moves in its first step, @param steady in every later one.
-  TrafficForecast(const queue::BankOptions& bank, const optimizer::StepBytes& first,
-                  const optimizer::StepBytes& steady);
+  /// @param gradient_bytes  Of the sums of gradients on disk.
+  TrafficForecast(const queue::BankOptions& bank, const optimizer::StepBytes& first, const optimizer::StepBytes& steady,
+                  std::uint64_t gradient_bytes = 0);
 
   /// The next step.
   /// @param micro_batch_rows  Rows of each micro-batch of its window, in order.
@@ -25,6 +27,7 @@ class TrafficForecast {
   queue::BankForecast bank_;
   optimizer::StepBytes optimizer_;
   optimizer::StepBytes steady_;
+  std::uint64_t gradient_bytes_;
 };
 
 }  // namespace spillway::app

@@ -65,6 +65,8 @@ TEST(CommandLine, GivesTheFlagsOfTrainAsTheyStand) {
                                   "0",
                                   "--offload-optimizer",
                                   "nvme",
+                                  "--offload-gradients",
+                                  "nvme",
                                   "--offload-bank",
                                   "cpu",
                                   "--nvme-path",
@@ -84,6 +86,7 @@ TEST(CommandLine, GivesTheFlagsOfTrainAsTheyStand) {
   EXPECT_EQ(flags.epochs, std::nullopt);
   EXPECT_EQ(flags.seed, 0U);
   EXPECT_EQ(flags.offload_optimizer, "nvme");
+  EXPECT_EQ(flags.offload_gradients, "nvme");
   EXPECT_EQ(flags.offload_bank, "cpu");
   EXPECT_EQ(flags.nvme_path, "/x");
   EXPECT_EQ(flags.host_budget_bytes, 2U << 20U);

@@ -45,7 +45,8 @@ constexpr std::string_view kEverything = R"({
                        "shear_degrees": 3, "contrast": 0.4, "brightness": 0.6, "noise": 0.7},
            "synthetic": {"images": 20, "classes": 2, "side": 8}},
   "encoder": {"name": "mlp", "channels": [4, 8], "hidden": [32, 16]},
-  "offload": {"host_bytes": 1e9, "disk_bytes": 2000000000, "nvme_path": "fast/a,fast/b"},
+  "offload": {"host_bytes": 1e9, "disk_bytes": 2000000000, "gradients": "cpu",
+              "nvme_path": "fast/a,fast/b"},
   "evaluation": {"labels_per_class": 3, "draws": 2, "l2": 0.5}})";
 
 TEST(LoadConfig, GivesADefaultToEverything) {
@@ -70,6 +71,7 @@ TEST(LoadConfig, ReadsEveryKey) {
   EXPECT_THAT(config.encoder.hidden, ElementsAre(32U, 16U));
   EXPECT_THAT(config.offload.nvme_paths, ElementsAre("fast/a", "fast/b"));
   EXPECT_EQ(config.offload.host_bytes, 1'000'000'000U);
+  EXPECT_EQ(config.offload.gradients, OffloadDevice::kCpu);
 }
 
 TEST(LoadConfig, TakesFoldersAsAListOrAsOneTextWithCommas) {

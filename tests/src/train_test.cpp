@@ -83,6 +83,25 @@ TEST(Train, MovesInEveryStepTheBytesThatItPredicted) {
   EXPECT_GT(count(metrics[0], "write_bytes"), 0U);
 }
 
+TEST(Train, EndsAtTheSameWeightsWhereverGradientsAreAddedUp) {
+  std::vector<std::string> hashes;
+  for (const OffloadDevice device : {OffloadDevice::kNone, OffloadDevice::kCpu, OffloadDevice::kNvme}) {
+    const test::TempDir folder;
+    std::ostringstream out;
+    Config config = streamed_config(folder);
+    config.steps = 5;
+    config.epochs = 0;
+    config.offload.gradients = device;
+    config.offload.host_bytes += 1U << 20U;
+    const Summary summary = train(config, {out});
+    hashes.push_back(summary.weights_xxh3);
+    EXPECT_EQ(summary.steps_off_prediction, 0U) << out.str();
+    EXPECT_EQ(out.str().find("gradients, streamed") != std::string::npos, device == OffloadDevice::kNvme);
+  }
+  EXPECT_EQ(hashes[1], hashes[0]);
+  EXPECT_EQ(hashes[2], hashes[0]);
+}
+
 TEST(Train, WritesATraceOfTransfersAndOfThePartsOfAStep) {
   const test::TempDir folder;
   std::ostringstream out;
