@@ -107,10 +107,12 @@ void run_backward(const TensorGroups& weights, const BackwardPass& pass, const G
     for (const at::Tensor& parameter : group) {
       const std::uint64_t seed = pass.seed + i;
       if (pass.uses[i++] && parameter.requires_grad()) {
-        // A sum alone has an expanded gradient; the square has one that depends on the weights.
+        // A sum alone has an expanded gradient; the square has one that depends on the weights. The factor gives each
+        // sum a gradient of its own: those of plain sums of single elements share one in LibTorch, and clipping in
+        // place would then change it twice.
         const at::Tensor part =
             seed % 5 == 0
-                ? parameter.sum()
+                ? parameter.sum() * static_cast<double>(i)
                 : (parameter * parameter * random(parameter.sizes(), seed).mul(0.1).to(parameter.dtype())).sum();
         loss = loss + part.to(at::kFloat);
       }
