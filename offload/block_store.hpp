@@ -78,8 +78,8 @@ struct BlockStoreOptions {
   /// as forecasts by sizes alone assume.
   bool reuse_buffers = true;
   /// Checksums of blocks from this size on are made by a thread of the tiers', as they arrive and as they leave; those
-  /// of smaller ones by their callers. Default: none is large enough. It helps work that leaves a core and the memory
-  /// idle, and hurts work that goes through memory itself; from 256 KiB on it may be worth the hand-over.
+  /// of smaller ones by their callers. Default: none is large enough. It shortens a pass whose work leaves a
+  /// core idle and lengthens one without work; from 256 KiB on it may be worth the hand-over.
   std::uint64_t background_sum_bytes = kNoBackgroundSums;
   bool verify_checksums = true;  ///< Off only in tests, to show that the check is what catches damage.
 };
