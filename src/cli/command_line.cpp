@@ -36,7 +36,6 @@ constexpr std::array<std::string_view, 4> kAbsentMethods = {"simclr", "byol", "s
 
 constexpr std::array kAbsentTrainFlags = {
     Absent{"--resume", "there are no checkpoints yet: a run starts anew"},
-    Absent{"--offload-gradients", "gradients stay in memory"},
 };
 
 [[noreturn]] void refuse(const std::string& what, std::string_view instead) {

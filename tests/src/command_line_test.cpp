@@ -125,7 +125,6 @@ TEST(CommandLine, SaysOfWhatIsStillMissingThatItIs) {
                                                          {"bench", "data"},
                                                          {"bench", "io", "--report", "a"},
                                                          {"train", "--resume", "auto"},
-                                                         {"train", "--offload-gradients", "cpu"},
                                                          {"train", "--nproc", "2"},
                                                          {"train", "--method", "simclr"}};
   for (const auto& arguments : missing) {
