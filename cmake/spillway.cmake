@@ -70,7 +70,7 @@ endfunction()
 # For a folder whose tests do work of their own, rather than have the libraries do it.
 function(spillway_test_optimized)
   _spillway_test_program(program)
-  target_compile_options(${program} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_compile_options(${program} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
 endfunction()
 
 # What all of this folder's tests are compiled with.
@@ -137,7 +137,7 @@ function(_spillway_test_program result)
   if(NOT TARGET ${program})
     add_executable(${program})
     target_link_libraries(${program} PRIVATE spillway_test_main GTest::gmock)
-    target_compile_options(${program} PRIVATE $<$<CONFIG:Release>:-O0>)  # Compiled far quicker, and no slower to run.
+    target_compile_options(${program} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O0>)  # Compiled far quicker, and no slower to run.
     spillway_warnings(${program})
   endif()
   set(${result} ${program} PARENT_SCOPE)
