@@ -2,29 +2,16 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include <ATen/core/Tensor.h>
 
 #include <spillway/offload/parallel.hpp>
 #include <spillway/optimizer/gradient_kernel.hpp>
+#include <spillway/optimizer/kernel_tensor.hpp>
 
 namespace spillway::optimizer {
 namespace {
-
-std::optional<ElementType> kernel_type(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-      return ElementType::kFloat32;
-    case at::kBFloat16:
-      return ElementType::kBFloat16;
-    case at::kHalf:
-      return ElementType::kFloat16;
-    default:
-      return std::nullopt;
-  }
-}
 
 // Blocks that no kernel knows: ATen works on so few elements with one thread.
 void append_by_aten(const at::Tensor& flat, std::vector<double>& sums) {
@@ -52,7 +39,7 @@ at::Tensor in_memory_order(const at::Tensor& tensor) {
 
 void append_squares(const at::Tensor& gradient, const offload::Parallel& parallel, std::vector<double>& sums) {
   const at::Tensor flat = in_memory_order(gradient);
-  const auto type = kernel_type(flat.scalar_type());
+  const auto type = kernel_element_type(flat.scalar_type());
   if (type && flat.device().is_cpu()) {
     append_by_kernel({flat.const_data_ptr(), static_cast<std::uint64_t>(flat.numel()), *type}, parallel, sums);
   } else {
