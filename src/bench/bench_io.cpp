@@ -1,12 +1,8 @@
 #include <spillway/app/bench/bench_io.hpp>
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -67,19 +63,7 @@ void check(const BenchIoOptions& options) {
       throw ConfigError("spillway bench io --rows: there is no row '" + row + "'; there are " + all_names());
     }
   }
-  if (options.json.empty()) {
-    return;
-  }
-  // Said now and not after minutes of measuring.
-  const std::filesystem::path folder = std::filesystem::absolute(options.json).parent_path();
-  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-    throw IoError({.operation = "open",
-                   .path = options.json,
-                   .offset = 0,
-                   .bytes = 0,
-                   .error_number = errno,
-                   .advice = "give --json a file in a folder that exists and can be written to"});
-  }
+  check_report_file(options.json);
 }
 
 /// Measures what was asked for. Rows of one measurement come together.

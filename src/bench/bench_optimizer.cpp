@@ -1,12 +1,8 @@
 #include <spillway/app/bench/bench_optimizer.hpp>
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <thread>
@@ -82,19 +78,7 @@ void check(const BenchOptimizerOptions& options) {
       throw ConfigError("spillway bench optimizer --rows: there is no row '" + row + "'; there are " + names);
     }
   }
-  if (options.json.empty()) {
-    return;
-  }
-  // Said now and not after minutes of measuring.
-  const std::filesystem::path folder = std::filesystem::absolute(options.json).parent_path();
-  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-    throw IoError({.operation = "open",
-                   .path = options.json,
-                   .offset = 0,
-                   .bytes = 0,
-                   .error_number = errno,
-                   .advice = "give --json a file in a folder that exists and can be written to"});
-  }
+  check_report_file(options.json);
 }
 
 // Threads of the side before, which spin for a while after their work, have gone to sleep meanwhile.

@@ -5,13 +5,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <utility>
 
 #include <spillway/offload/check.hpp>
+#include <spillway/offload/error.hpp>
 
 namespace spillway::app {
 namespace {
@@ -214,6 +217,21 @@ Json describe_machine() {
                       {"memory_bytes", pages * page_bytes},
                       {"kernel", std::string(system.release)},
                       {"date", today()}};
+}
+
+void check_report_file(const std::string& path) {
+  if (path.empty()) {
+    return;
+  }
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+    throw IoError({.operation = "open",
+                   .path = path,
+                   .offset = 0,
+                   .bytes = 0,
+                   .error_number = errno,
+                   .advice = "give --json a file in a folder that exists and can be written to"});
+  }
 }
 
 }  // namespace spillway::app

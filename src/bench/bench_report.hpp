@@ -59,6 +59,9 @@ struct BenchRow {
 /// {bench, machine, rows}: the document that `spillway bench … --json` writes.
 [[nodiscard]] Json bench_json(const std::string& bench, Json machine, const std::vector<BenchRow>& rows);
 
+/// Finds out, before minutes of measuring, whether `path` can be written; an empty one is fine. @throws IoError.
+void check_report_file(const std::string& path);
+
 /// The rows for a person, a line each under a heading.
 [[nodiscard]] std::string bench_table(const std::vector<BenchRow>& rows);
 
