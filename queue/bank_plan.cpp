@@ -45,11 +45,11 @@ void check_options(const BankOptions& options) {
   std::ostringstream message;
   message << options.name << ": " << format_bytes(options.host_bytes) << " of host memory do not hold "
           << options.capacity << " rows of " << options.dim << " " << c10::toString(options.dtype) << ": all "
-          << all.segments_max << " segments of " << format_bytes(all.segment_bytes) << " and a tile need "
-          << format_bytes(all.host_bytes());
+          << all.segments_max << " segments of " << format_bytes(all.segment_bytes) << " and "
+          << format_bytes(all.fixed_bytes()) << " for tile and labels need " << format_bytes(all.host_bytes());
   if (options.disk_allowed) {
     message << ", and with the rest on disk " << options.ring_slots
-            << " staging buffers, one segment and the tile need at least " << format_bytes(least_bytes)
+            << " staging buffers, one segment and these need at least " << format_bytes(least_bytes)
             << ": give the bank more host memory or lower segment_rows (" << options.segment_rows << ")";
   } else {
     message << ": give the bank more host memory or let it spill to disk";
@@ -69,17 +69,18 @@ BankPlacement place_bank(const BankOptions& options) {
   placement.segments_max = SegmentRing::segments_max(options.capacity, options.segment_rows);
   placement.tile_bytes = static_cast<std::uint64_t>(std::min(kTileRows, options.capacity)) *
                          static_cast<std::uint64_t>(options.dim) * tile_element_bytes;
+  if (options.labels) placement.label_bytes = static_cast<std::uint64_t>(options.capacity) * sizeof(std::int64_t);
   placement.resident_segments = placement.segments_max;
   placement.resident_bytes = static_cast<std::uint64_t>(placement.segments_max) * placement.segment_bytes;
   if (placement.host_bytes() <= options.host_bytes) return placement;
 
   const std::uint64_t ring_bytes = options.ring_slots * placement.segment_bytes;
-  const std::uint64_t least_bytes = placement.tile_bytes + ring_bytes + placement.segment_bytes;
+  const std::uint64_t least_bytes = placement.fixed_bytes() + ring_bytes + placement.segment_bytes;
   if (!options.disk_allowed || least_bytes > options.host_bytes) refuse_budget(options, placement, least_bytes);
   placement.ring_bytes = ring_bytes;
   placement.resident_segments = std::min(
       placement.segments_max,
-      static_cast<std::int64_t>((options.host_bytes - placement.tile_bytes - ring_bytes) / placement.segment_bytes));
+      static_cast<std::int64_t>((options.host_bytes - placement.fixed_bytes() - ring_bytes) / placement.segment_bytes));
   placement.resident_bytes = static_cast<std::uint64_t>(placement.resident_segments) * placement.segment_bytes;
   const RingShape shape{options.capacity, options.segment_rows, placement.resident_segments};
   placement.disk_bytes = static_cast<std::uint64_t>(SegmentRing::disk_segments_max(shape)) * placement.segment_bytes;

@@ -19,9 +19,10 @@ struct BankOptions {
   std::int64_t dim = 128;                   ///< Elements of a row.
   at::ScalarType dtype = at::kHalf;         ///< Of the stored rows: kHalf, kBFloat16, kFloat or kDouble.
   std::int64_t segment_rows = 4'096;        ///< Rows that move between the tiers together.
-  std::uint64_t host_bytes = 64ULL << 20U;  ///< Host memory for all of the bank: segments, ring and tile.
+  std::uint64_t host_bytes = 64ULL << 20U;  ///< Host memory for all of the bank: segments, ring, tile, labels.
   bool disk_allowed = false;                ///< Whether segments that do not fit in host memory may go to disk.
   unsigned ring_slots = 4;                  ///< Staging buffers for segments that come from disk; 2 to 64.
+  bool labels = false;                      ///< Whether each row has a label (class or id) beside it, in host memory.
   std::string name = "bank";                ///< Names the bank in errors and reports.
 };
 
@@ -33,9 +34,12 @@ struct BankPlacement {
   std::uint64_t resident_bytes = 0;
   std::uint64_t ring_bytes = 0;  ///< 0 where nothing spills.
   std::uint64_t tile_bytes = 0;
+  std::uint64_t label_bytes = 0;  ///< 0 in a bank without labels.
   std::uint64_t disk_bytes = 0;
 
-  [[nodiscard]] std::uint64_t host_bytes() const noexcept { return resident_bytes + ring_bytes + tile_bytes; }
+  /// What the bank needs beside its segments and the ring.
+  [[nodiscard]] std::uint64_t fixed_bytes() const noexcept { return tile_bytes + label_bytes; }
+  [[nodiscard]] std::uint64_t host_bytes() const noexcept { return resident_bytes + ring_bytes + fixed_bytes(); }
 };
 
 /// Pure: reserves nothing. Everything stays in host memory if it fits; otherwise a ring is set aside, and as many of

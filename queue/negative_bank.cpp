@@ -34,6 +34,13 @@ offload::BlockStoreOptions store_options(const BankOptions& options, const BankP
   return store;
 }
 
+std::string describe(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "(undefined tensor)";
+  std::ostringstream text;
+  text << tensor.sizes() << ", " << tensor.dtype().name() << " on " << tensor.device();
+  return text.str();
+}
+
 /// True for as long as it lives; refuses to nest.
 class Busy {
  public:
@@ -55,6 +62,10 @@ NegativeBank::NegativeBank(std::shared_ptr<offload::Tiers> tiers, const BankOpti
       ring_({options.capacity, options.segment_rows, placement_.resident_segments}),
       store_(tiers_, store_options(options_, placement_)) {
   make_tile(options_.dtype == at::kDouble ? at::kDouble : at::kFloat);
+  if (options_.labels) {
+    label_reservation_ = tiers_->host().reserve(placement_.label_bytes, options_.name + " labels");
+    labels_.emplace(options_.capacity);
+  }
 }
 
 NegativeBank::~NegativeBank() = default;
@@ -63,28 +74,34 @@ std::uint64_t NegativeBank::predicted_read_bytes_per_scan() const {
   return static_cast<std::uint64_t>(ring_.count_on(Tier::kDisk)) * placement_.segment_bytes;
 }
 
-void NegativeBank::check_keys(const at::Tensor& keys) const {
+void NegativeBank::check_keys(const at::Tensor& keys, const at::Tensor& labels) const {
   const bool fits = keys.defined() && keys.dim() == 2 && keys.size(1) == options_.dim && keys.is_floating_point() &&
                     keys.device().is_cpu() && keys.layout() == at::kStrided;
-  if (fits) return;
-  std::ostringstream message;
-  message << options_.name << ": cannot enqueue keys of shape ";
-  if (keys.defined()) {
-    message << keys.sizes() << ", " << keys.dtype().name() << " on " << keys.device();
-  } else {
-    message << "(undefined tensor)";
+  if (!fits) {
+    throw ConfigError(options_.name + ": cannot enqueue keys of shape " + describe(keys) + "; wanted [n, " +
+                      std::to_string(options_.dim) +
+                      "], a floating-point dtype on cpu: give the bank the dimension of the encoder's output");
   }
-  message << "; wanted [n, " << options_.dim << "], a floating-point dtype on cpu: give the bank the dimension "
-          << "of the encoder's output";
-  throw ConfigError(message.str());
+  if (labels.defined() != options_.labels) {
+    throw ConfigError(options_.name + (options_.labels ? ": keys come without labels, and the bank keeps a label for "
+                                                         "each row: pass labels, or leave BankOptions::labels off"
+                                                       : ": keys come with labels, and the bank has no place for "
+                                                         "them: set BankOptions::labels"));
+  }
+  const bool labels_fit = !labels.defined() || (labels.dim() == 1 && labels.size(0) == keys.size(0) &&
+                                                labels.scalar_type() == at::kLong && labels.device().is_cpu());
+  if (!labels_fit) {
+    throw ConfigError(options_.name + ": cannot enqueue labels of shape " + describe(labels) + "; wanted [" +
+                      std::to_string(keys.size(0)) + "] int64 on cpu: one label for each key");
+  }
 }
 
-at::Tensor NegativeBank::accept(const at::Tensor& keys) {
+NegativeBank::Keys NegativeBank::accept(const at::Tensor& keys, const at::Tensor& labels) {
   // Checked as stored: a finite float32 beyond 65504 is infinite in float16.
-  at::Tensor rows = keys.detach().to(options_.dtype).contiguous();
+  const at::Tensor rows = keys.detach().to(options_.dtype).contiguous();
   const at::Tensor finite = at::isfinite(rows).all(1);
   const std::int64_t bad = rows.size(0) - finite.sum().item<std::int64_t>();
-  if (bad == 0) return rows;
+  if (bad == 0) return {rows, labels};
   if (rejected_rows_ == 0) {
     const std::int64_t first = at::nonzero(finite.logical_not())[0].item<std::int64_t>();
     tiers_->log(options_.name + ": warning: row " + std::to_string(first) + " of a batch of " +
@@ -92,26 +109,29 @@ at::Tensor NegativeBank::accept(const at::Tensor& keys) {
                 std::to_string(bad) + " such rows); such rows are dropped and counted, this is said once");
   }
   rejected_rows_ += static_cast<std::uint64_t>(bad);
-  return rows.index_select(0, at::nonzero(finite).squeeze(1));
+  const at::Tensor kept = at::nonzero(finite).squeeze(1);
+  return {rows.index_select(0, kept), labels.defined() ? labels.index_select(0, kept) : labels};
 }
 
-void NegativeBank::enqueue(const at::Tensor& keys) {
+void NegativeBank::enqueue(const at::Tensor& keys, const at::Tensor& labels) {
   SPILLWAY_CHECK(!scanning_, "enqueue from inside a scan of the same bank");
   const at::NoGradGuard no_grad;
-  check_keys(keys);
-  const at::Tensor rows = accept(keys);
-  std::int64_t pending = std::min(rows.size(0), options_.capacity);
-  position_ = (position_ + rows.size(0) - pending) % options_.capacity;
+  check_keys(keys, labels);
+  const Keys accepted = accept(keys, labels);
+  const std::int64_t rows = accepted.rows.size(0);
+  std::int64_t pending = std::min(rows, options_.capacity);
+  position_ = (position_ + rows - pending) % options_.capacity;
   for (auto step = ring_.next(pending); step.action != Action::kDone; step = ring_.next(pending)) {
-    execute(step, rows, rows.size(0) - pending);
+    execute(step, accepted, rows - pending);
     ring_.apply(step);
     if (step.action != Action::kFill) continue;
     pending -= step.rows;
     position_ = (position_ + step.rows) % options_.capacity;
+    next_number_ += step.rows;
   }
 }
 
-void NegativeBank::execute(const SegmentRing::Step& step, const at::Tensor& rows, std::int64_t first) {
+void NegativeBank::execute(const SegmentRing::Step& step, const Keys& keys, std::int64_t first) {
   switch (step.action) {
     case Action::kDone:
     case Action::kTrim:
@@ -135,7 +155,8 @@ void NegativeBank::execute(const SegmentRing::Step& step, const at::Tensor& rows
     case Action::kFill: {
       const Lease lease = store_.acquire(blocks_[step.index], Access::kReadWrite);
       const std::int64_t written = ring_.segments()[step.index].rows;
-      segment_rows_view(lease, written, step.rows).copy_(rows.narrow(0, first, step.rows));
+      segment_rows_view(lease, written, step.rows).copy_(keys.rows.narrow(0, first, step.rows));
+      if (labels_) labels_->write(next_number_, keys.labels.narrow(0, first, step.rows));
       break;
     }
   }
@@ -169,6 +190,12 @@ void NegativeBank::scan(at::ScalarType compute_dtype, const Visitor& visit) {
 
   const std::int64_t tile_rows = tile_.size(0);
   std::int64_t in_tile = 0;
+  std::int64_t shown = 0;
+  const auto show = [&] {
+    visit({tile_.narrow(0, 0, in_tile), labels_of(shown, in_tile), shown});
+    shown += in_tile;
+    in_tile = 0;
+  };
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const Lease lease = store_.acquire(blocks_[i], Access::kRead);
     const std::int64_t end = ring_.segments()[i].rows;
@@ -177,14 +204,18 @@ void NegativeBank::scan(at::ScalarType compute_dtype, const Visitor& visit) {
       tile_.narrow(0, in_tile, count).copy_(segment_rows_view(lease, row, count));
       row += count;
       in_tile += count;
-      if (in_tile == tile_rows) {
-        visit(tile_);
-        in_tile = 0;
-      }
+      if (in_tile == tile_rows) show();
     }
   }
   pass_ = Pass::kNone;
-  if (in_tile > 0) visit(tile_.narrow(0, 0, in_tile));
+  if (in_tile > 0) show();
+}
+
+at::Tensor NegativeBank::labels_of(std::int64_t first, std::int64_t count) const {
+  if (!labels_) return {};
+  at::Tensor labels = at::empty({count}, at::TensorOptions(at::kLong));
+  labels_->read(next_number_ - ring_.size() + first, labels);
+  return labels;
 }
 
 void NegativeBank::clear() {

@@ -4,15 +4,24 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 
 #include <spillway/offload/block_store.hpp>
 #include <spillway/offload/tiers.hpp>
 #include <spillway/queue/bank_plan.hpp>
+#include <spillway/queue/label_ring.hpp>
 #include <spillway/queue/segment_ring.hpp>
 
 namespace spillway::queue {
+
+/// What a scan shows at a time. Valid until the visitor returns.
+struct BankTile {
+  at::Tensor rows;         ///< [n, dim], contiguous, 64-byte aligned, of the scan's dtype.
+  at::Tensor labels;       ///< [n] int64; undefined in a bank without labels.
+  std::int64_t first = 0;  ///< Which of the valid rows, counted from the oldest, the tile begins with.
+};
 
 /// The newest `capacity` keys that were enqueued, in a ring of segments over host memory and disk: the newest segments
 /// in memory as far as the budget allows, older ones on disk, from where a scan streams them ahead of use. Starts
@@ -30,6 +39,7 @@ class NegativeBank {
   [[nodiscard]] std::int64_t capacity() const noexcept { return options_.capacity; }
   [[nodiscard]] std::int64_t dim() const noexcept { return options_.dim; }
   [[nodiscard]] at::ScalarType dtype() const noexcept { return options_.dtype; }
+  [[nodiscard]] bool has_labels() const noexcept { return options_.labels; }
   /// Valid rows, 0 to capacity.
   [[nodiscard]] std::int64_t size() const noexcept { return ring_.size(); }
   /// Where the next row goes, counted around a ring of `capacity` places: rows accepted so far modulo capacity.
@@ -43,20 +53,20 @@ class NegativeBank {
   [[nodiscard]] std::uint64_t predicted_read_bytes_per_scan() const;
 
   /// Adds the rows of `keys` in order, rounded to the bank's dtype, and lets the oldest rows go beyond the capacity: of
-  /// a batch that is larger, the newest `capacity` rows survive. A row that is not finite once rounded is dropped and
-  /// counted; the first one is reported to the tiers' log.
-  /// @param keys  [n, dim], n >= 0, any floating-point dtype, on the CPU; taken without its autograd history.
+  /// a batch that is larger, the newest `capacity` rows survive. A row that is not finite once rounded is dropped with
+  /// its label and counted; the first one is reported to the tiers' log.
+  /// @param keys    [n, dim], n >= 0, any floating-point dtype, on the CPU; taken without its autograd history.
+  /// @param labels  [n] int64 on the CPU: class or id of each key. Given if and only if the bank has labels.
   /// @throws ConfigError (shape, dtype or device: names wanted and got; the bank is unchanged), IoError.
   /// Returns while demoted segments are still being written. Not to be called from a scan.
-  void enqueue(const at::Tensor& keys);
+  void enqueue(const at::Tensor& keys, const at::Tensor& labels = {});
 
   /// Starts to read the segments on disk, in the order in which the next scan wants them, and returns at once. A scan
   /// does it by itself; called some work earlier (before the encoder runs) it hides the reads. Calling it again changes
   /// nothing. An enqueue that moves or drops a segment before the scan gives the reads up.
   void prefetch();
 
-  /// Receives [n, dim] contiguous rows, 64-byte aligned, valid until it returns.
-  using Visitor = std::function<void(const at::Tensor& rows)>;
+  using Visitor = std::function<void(const BankTile& tile)>;
   /// Shows all valid rows from the oldest to the newest to `visit`, in tiles of kTileRows rows counted from the oldest
   /// valid one (the last tile may be shorter), converted to `compute_dtype` (kFloat or kDouble). Shape, order and
   /// alignment of the tiles depend on nothing but the rows. Reads each segment on disk exactly once; blocks where a
@@ -71,9 +81,14 @@ class NegativeBank {
   void flush();
 
  private:
-  [[nodiscard]] at::Tensor accept(const at::Tensor& keys);
-  void check_keys(const at::Tensor& keys) const;
-  void execute(const SegmentRing::Step& step, const at::Tensor& rows, std::int64_t first);
+  struct Keys {
+    at::Tensor rows;    // Of the bank's dtype, all finite.
+    at::Tensor labels;  // Undefined in a bank without labels.
+  };
+  [[nodiscard]] Keys accept(const at::Tensor& keys, const at::Tensor& labels);
+  void check_keys(const at::Tensor& keys, const at::Tensor& labels) const;
+  void execute(const SegmentRing::Step& step, const Keys& keys, std::int64_t first);
+  [[nodiscard]] at::Tensor labels_of(std::int64_t first, std::int64_t count) const;
   void give_up_pass();
   void make_tile(at::ScalarType dtype);
   [[nodiscard]] at::Tensor segment_rows_view(const offload::Lease& lease, std::int64_t first, std::int64_t count) const;
@@ -86,7 +101,10 @@ class NegativeBank {
   std::deque<offload::BlockId> blocks_;  // One per segment of the ring.
   offload::Reservation tile_reservation_;
   at::Tensor tile_;
+  offload::Reservation label_reservation_;
+  std::optional<LabelRing> labels_;
   std::int64_t position_ = 0;
+  std::int64_t next_number_ = 0;  // Of the row that enters next; never wraps.
   std::uint64_t rejected_rows_ = 0;
   std::uint64_t segments_opened_ = 0;
   // The store's pass over the segments on disk: none, announced and untouched, or one that a scan has taken up.

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 #include <sstream>
 #include <string>
 
@@ -36,30 +37,36 @@ struct Negatives {
   at::Tensor lse, mean;
 };
 
-Negatives stream_negatives(const at::Tensor& q, NegativeBank& bank, double temperature) {
+Negatives stream_negatives(const at::Tensor& q, NegativeBank& bank, double temperature, const at::Tensor& labels) {
   const std::int64_t n = q.size(0);
   OnlineLogSumExp state(n, q.scalar_type());
   at::Tensor weighted = at::zeros(q.sizes(), q.options());
   const at::Tensor buffer = at::empty({n * kTileRows}, q.options());
-  bank.scan(q.scalar_type(), [&](const at::Tensor& tile) {
-    at::Tensor logits = buffer.narrow(0, 0, n * tile.size(0)).view({n, tile.size(0)});
-    at::addmm_out(logits, logits, q, tile.t(), /*beta=*/0, /*alpha=*/1.0 / temperature);
+  constexpr double kMasked = -std::numeric_limits<double>::infinity();
+  bank.scan(q.scalar_type(), [&](const BankTile& tile) {
+    const std::int64_t rows = tile.rows.size(0);
+    at::Tensor logits = buffer.narrow(0, 0, n * rows).view({n, rows});
+    at::addmm_out(logits, logits, q, tile.rows.t(), /*beta=*/0, /*alpha=*/1.0 / temperature);
+    if (labels.defined()) logits.masked_fill_(labels.unsqueeze(1).eq(tile.labels), kMasked);
     weighted.mul_(state.fold(logits));
-    at::addmm_out(weighted, weighted, logits, tile);
+    at::addmm_out(weighted, weighted, logits, tile.rows);
   });
-  return {state.value(), weighted.div_(state.sum())};
+  // Where a query has no negative at all the mean is that of nothing: it must be finite, as it gets no weight.
+  const at::Tensor sum = state.sum().masked_fill(state.sum().eq(0), 1);
+  return {state.value(), weighted.div_(sum)};
 }
 
 /// With l+ the positive logit and L the log-sum-exp of the negatives, -log p(positive) = softplus(L - l+) and
 /// 1 - p(positive) = sigmoid(L - l+). Unlike with the positive folded into the sum, nothing cancels where it dominates.
-Computed compute(const at::Tensor& q, const at::Tensor& k, NegativeBank& bank, double temperature) {
+Computed compute(const at::Tensor& q, const at::Tensor& k, NegativeBank& bank, double temperature,
+                 const at::Tensor& labels) {
   const std::int64_t n = q.size(0);
   const at::Tensor positive = q.mul(k).sum(1, /*keepdim=*/true).mul_(1.0 / temperature);
   if (bank.size() == 0 || n == 0) {
     return {at::zeros({n}, q.options()), positive.squeeze(1), at::zeros(q.sizes(), q.options()),
             at::zeros({}, q.options())};
   }
-  const auto [lse, mean] = stream_negatives(q, bank, temperature);
+  const auto [lse, mean] = stream_negatives(q, bank, temperature, labels);
   const at::Tensor margin = lse.sub(positive);
   // softplus(x) = max(x, 0) + log1p(exp(-|x|)); at::softplus turns into the identity above a threshold.
   const at::Tensor rows = margin.clamp_min(0).add_(margin.abs().neg_().exp_().log1p_());
@@ -70,11 +77,12 @@ Computed compute(const at::Tensor& q, const at::Tensor& k, NegativeBank& bank, d
 class InfoNce : public torch::autograd::Function<InfoNce> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, NegativeBank* bank,
-                               double temperature) {
+                               double temperature, const InfoNceOptions* options) {
     // Autocast would make half-precision logits of it.
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const at::ScalarType dtype = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    const Computed result = compute(q.to(dtype).contiguous(), k.to(dtype).contiguous(), *bank, temperature);
+    const Computed result =
+        compute(q.to(dtype).contiguous(), k.to(dtype).contiguous(), *bank, temperature, options->query_labels);
     context->save_for_backward({result.d_q});
     context->saved_data["dtype"] = static_cast<std::int64_t>(q.scalar_type());
     context->mark_non_differentiable({result.rows, result.lse, result.d_log_scale});
@@ -92,7 +100,7 @@ class InfoNce : public torch::autograd::Function<InfoNce> {
       torch::autograd::DelayedError refuse(kNoSecondDerivative, 1);
       result = refuse({result.front().detach().requires_grad_()});
     }
-    result.resize(4);  // None for k, the bank and the temperature.
+    result.resize(5);  // None for k, the bank, the temperature and the options.
     return result;
   }
 };
@@ -125,11 +133,29 @@ void check_inputs(const at::Tensor& q, const at::Tensor& k, const NegativeBank& 
   }
 }
 
+void check_labels(const at::Tensor& labels, std::int64_t rows, const NegativeBank& bank) {
+  if (!labels.defined()) return;
+  if (!bank.has_labels()) {
+    throw ConfigError(
+        "info_nce: query_labels were given, and the bank keeps no labels to compare them with: set "
+        "BankOptions::labels and enqueue keys with theirs");
+  }
+  if (labels.dim() == 1 && labels.size(0) == rows && labels.scalar_type() == at::kLong && labels.device().is_cpu()) {
+    return;
+  }
+  std::ostringstream message;
+  message << "info_nce: query_labels is " << labels.sizes() << " " << labels.dtype().name() << " on " << labels.device()
+          << ", wanted [" << rows << "] int64 on cpu: one label for each query";
+  throw ConfigError(message.str());
+}
+
 }  // namespace
 
-InfoNceResult info_nce(const at::Tensor& q, const at::Tensor& k, NegativeBank& bank, double temperature) {
+InfoNceResult info_nce(const at::Tensor& q, const at::Tensor& k, NegativeBank& bank, double temperature,
+                       const InfoNceOptions& options) {
   check_inputs(q, k, bank, temperature);
-  variable_list outputs = InfoNce::apply(q, k, &bank, temperature);
+  check_labels(options.query_labels, q.size(0), bank);
+  variable_list outputs = InfoNce::apply(q, k, &bank, temperature, &options);
   return {std::move(outputs[0]), std::move(outputs[1]), std::move(outputs[2]), std::move(outputs[3])};
 }
 

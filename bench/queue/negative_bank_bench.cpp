@@ -61,10 +61,8 @@ void expect_right(NegativeBank& bank, const at::Tensor& q, const at::Tensor& k) 
   at::Tensor logits = at::empty({bank.size() + 1}, at::TensorOptions(at::kDouble));
   const at::Tensor positive = q[0].mul(k[0]).sum().div(kTemperature);
   logits[bank.size()].copy_(positive);
-  std::int64_t first = 0;
-  bank.scan(at::kFloat, [&](const at::Tensor& tile) {
-    logits.narrow(0, first, tile.size(0)).copy_(tile.matmul(q[0]).div(kTemperature));
-    first += tile.size(0);
+  bank.scan(at::kFloat, [&](const BankTile& tile) {
+    logits.narrow(0, tile.first, tile.rows.size(0)).copy_(tile.rows.matmul(q[0]).div(kTemperature));
   });
   const double wanted = at::logsumexp(logits, {0}).sub(positive).item<double>();
   if (std::abs(got.item<double>() - wanted) > 1e-4) throw std::runtime_error("the streaming loss is wrong");

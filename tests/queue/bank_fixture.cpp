@@ -50,7 +50,7 @@ queue::BankOptions bank_options(const BankShape& shape, Storage storage, std::in
 
 at::Tensor contents(queue::NegativeBank& bank, at::ScalarType dtype) {
   std::vector<at::Tensor> tiles{at::empty({0, bank.dim()}, at::TensorOptions(dtype))};
-  bank.scan(dtype, [&](const at::Tensor& tile) { tiles.push_back(tile.clone()); });
+  bank.scan(dtype, [&](const queue::BankTile& tile) { tiles.push_back(tile.rows.clone()); });
   return at::cat(tiles);
 }
 

@@ -88,7 +88,7 @@ void expect_forecast_holds(test::Random& random, Storage storage) {
       EXPECT_EQ(step.read_bytes, bank.predicted_read_bytes_per_scan());
       sum += step;
       if (random.chance(1, 2)) bank.prefetch();
-      bank.scan(at::kFloat, [](const at::Tensor&) {});
+      bank.scan(at::kFloat, [](const BankTile&) {});
     } else {
       const auto rows = static_cast<std::int64_t>(random.below(random.chance(1, 6) ? 100 : 12));
       operations.push_back({BankOperation::Kind::kEnqueue, rows});

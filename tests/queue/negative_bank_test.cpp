@@ -97,8 +97,11 @@ TEST_P(Bank, CutsTilesFromTheOldestValidRowOnWhateverTheSegmentsAre) {
     bank.enqueue(ids(300, 2 * kTileRows));
     std::vector<std::int64_t> sizes;
     std::int64_t next_id = 290;
-    bank.scan(at::kFloat, [&](const at::Tensor& rows) {
+    bank.scan(at::kFloat, [&](const BankTile& tile) {
+      const at::Tensor& rows = tile.rows;
       sizes.push_back(rows.size(0));
+      EXPECT_EQ(tile.first, next_id - 290);
+      EXPECT_FALSE(tile.labels.defined());
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(rows.data_ptr()) % 64, 0U);
       EXPECT_TRUE(rows.is_contiguous());
       EXPECT_TRUE(rows.equal(ids(next_id, rows.size(0))));
@@ -191,7 +194,7 @@ TEST_P(Bank, GoesOnAfterAScanThatWasBrokenOff) {
   const auto broken_scan = [](NegativeBank& bank) {
     int tiles = 0;
     EXPECT_THROW(bank.scan(at::kFloat,
-                           [&](const at::Tensor&) {
+                           [&](const BankTile&) {
                              if (++tiles == 2) throw std::runtime_error("enough");
                            }),
                  std::runtime_error);

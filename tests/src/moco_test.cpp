@@ -81,7 +81,7 @@ TEST(Moco, EntersTheKeysOfAWindowInTheOrderOfItsMicroBatches) {
   moco.finish_window();
 
   std::vector<at::Tensor> rows;
-  moco.bank().scan(at::kFloat, [&](const at::Tensor& tile) { rows.push_back(tile.clone()); });
+  moco.bank().scan(at::kFloat, [&](const queue::BankTile& tile) { rows.push_back(tile.rows.clone()); });
   EXPECT_TRUE(at::cat(rows).equal(keys));
 }
 
