@@ -27,4 +27,6 @@ const at::Tensor& OnlineLogSumExp::fold(at::Tensor& logits) {
 
 at::Tensor OnlineLogSumExp::value() const { return sum_.log().add_(maximum_); }
 
+at::Tensor exact_softplus(const at::Tensor& x) { return x.clamp_min(0).add_(x.abs().neg_().exp_().log1p_()); }
+
 }  // namespace spillway::queue

@@ -33,4 +33,7 @@ class OnlineLogSumExp {
   double lowest_;  // Stands in for a maximum of -inf, so that -inf - maximum stays -inf.
 };
 
+/// log(1 + exp(x)) for every element, also where at::softplus turns into the identity.
+[[nodiscard]] at::Tensor exact_softplus(const at::Tensor& x);
+
 }  // namespace spillway::queue

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <queue/bank_fixture.hpp>
+#include <queue/numerics.hpp>
 #include <spillway/queue/streaming_loss.hpp>
 #include <support/golden_torch.hpp>
 
@@ -16,6 +17,8 @@ namespace spillway::queue::streaming_loss_golden_test {
 namespace {
 
 using test::GoldenFile;
+using test::max_error;
+using test::relative_error;
 using test::scalar;
 using test::Storage;
 using test::tensor;
@@ -30,15 +33,6 @@ Answer answer(const at::Tensor& q, const at::Tensor& k, NegativeBank& bank, doub
   const InfoNceResult result = info_nce(leaf, k, bank, temperature);
   result.loss.backward();
   return {result.rows, result.loss.detach(), result.lse, leaf.grad(), result.d_log_scale};
-}
-
-double max_error(const at::Tensor& got, const at::Tensor& wanted) {
-  return (got.to(at::kDouble).sub(wanted.to(at::kDouble))).abs().max().item<double>();
-}
-
-/// Max-norm of the error over the max-norm of what is wanted.
-double relative_error(const at::Tensor& got, const at::Tensor& wanted) {
-  return max_error(got, wanted) / std::max(wanted.abs().max().item<double>(), 1e-300);
 }
 
 /// A number of rows per segment for which `rows` rows leave an open segment and more than two sealed ones.
@@ -119,6 +113,31 @@ TEST_P(GoldenInfoNce, GivesTheBasicAnswerInFloat) {
     EXPECT_LE(max_error(got.rows, tensor(file, "loss_rows")), 2e-5);
     EXPECT_LE(relative_error(got.d_q, tensor(file, "d_q")), 1e-4);
     EXPECT_LE(relative_error(got.d_log_scale, tensor(file, "d_log_scale")), 1e-4);
+  });
+}
+
+TEST_P(GoldenInfoNce, GivesGradientsOfRawRowsKeysAndLogScale) {
+  const GoldenFile file = GoldenFile::open("01_moco_basic");
+  with_banks(tensor(file, "bank"), at::kDouble, [&](NegativeBank& bank) {
+    const at::Tensor q_raw = tensor(file, "q_raw").requires_grad_();
+    const at::Tensor k_raw = tensor(file, "k_raw").requires_grad_();
+    const at::Tensor log_scale = tensor(file, "T").log().neg().requires_grad_();
+    const at::Tensor q = test::normalised(q_raw);
+    const at::Tensor k = test::normalised(k_raw);
+    k.retain_grad();
+    EXPECT_LE(max_error(q, tensor(file, "q")), 1e-12);
+    EXPECT_LE(max_error(k, tensor(file, "k")), 1e-12);
+    const InfoNceResult result = info_nce(q, k, bank, log_scale.neg().exp(), {.rank_positives = true});
+    result.loss.backward();
+    EXPECT_LE(max_error(q_raw.grad(), tensor(file, "d_q_raw")), 1e-12);
+    EXPECT_LE(max_error(k.grad(), tensor(file, "d_k_if_not_detached")), 1e-12);
+    EXPECT_LE(max_error(k_raw.grad(), tensor(file, "d_k_raw_if_not_detached")), 1e-12);
+    EXPECT_LE(max_error(log_scale.grad(), tensor(file, "d_log_scale")), 1e-12);
+    EXPECT_LE(max_error(result.rows.neg().exp(), tensor(file, "p_pos")), 1e-12);
+    EXPECT_LE(max_error(result.lse.sub(result.rows), tensor(file, "l_pos")), 1e-12);
+    EXPECT_TRUE(result.positive_ranks.equal(tensor(file, "rank_of_pos")));
+    EXPECT_EQ(result.positive_ranks.lt(1).sum().item<std::int64_t>(), scalar(file, "top1"));
+    EXPECT_EQ(result.positive_ranks.lt(5).sum().item<std::int64_t>(), scalar(file, "top5"));
   });
 }
 

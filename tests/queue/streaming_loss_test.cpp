@@ -5,13 +5,16 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/logsumexp.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <queue/bank_fixture.hpp>
+#include <queue/numerics.hpp>
 #include <spillway/offload/error.hpp>
 #include <spillway/queue/streaming_loss.hpp>
 
@@ -216,6 +219,51 @@ TEST(InfoNce, CarriesAGradientInItsLossAlone) {
   EXPECT_FALSE(result.d_log_scale.requires_grad());
 }
 
+TEST(InfoNce, GivesGradientsOfKeysAndTemperatureWhereTheseAskForThem) {
+  MemoryBank memory(normalised(kTileRows + 30, 1));
+  const auto loss = [&](const std::vector<at::Tensor>& inputs) {
+    return info_nce(inputs[0], inputs[1], memory.bank, inputs[2]).loss.mul(3.0);
+  };
+  EXPECT_LE(test::gradient_error(
+                loss, {normalised(3, 2, at::kDouble), normalised(3, 3, at::kDouble), at::full({}, 0.2, at::kDouble)}),
+            1e-7);
+}
+
+TEST(InfoNce, LearnsTheLogarithmOfItsScale) {
+  MemoryBank memory(normalised(60, 1));
+  const at::Tensor q = normalised(4, 2, at::kDouble);
+  const at::Tensor k = normalised(4, 3, at::kDouble);
+  // In another dtype and shape than the loss, as a parameter may be.
+  const at::Tensor log_scale = at::full({1}, 2.5, at::kFloat).requires_grad_();
+  const InfoNceResult result = info_nce(q, k, memory.bank, log_scale.neg().exp());
+  result.loss.backward();
+  EXPECT_EQ(log_scale.grad().sizes(), (std::vector<std::int64_t>{1}));
+  EXPECT_NEAR(log_scale.grad().item<double>(), result.d_log_scale.item<double>(), 1e-6);
+}
+
+TEST(InfoNce, GivesNoGradientOfTheKeysThatNobodyAskedFor) {
+  MemoryBank memory(normalised(60, 1));
+  const at::Tensor q = normalised(4, 2).requires_grad_();
+  const at::Tensor k = normalised(4, 3);
+  info_nce(q, k, memory.bank, 0.07).loss.backward();
+  EXPECT_FALSE(k.grad().defined());
+  EXPECT_TRUE(q.grad().equal(answer(normalised(4, 2), k, memory.bank).d_q));
+}
+
+TEST(InfoNce, CountsTheNegativesThatBeatThePositive) {
+  const at::Tensor rows = normalised(2 * kTileRows + 9, 1, at::kDouble);
+  MemoryBank memory(rows);
+  const at::Tensor q = normalised(20, 2, at::kDouble);
+  const at::Tensor k = normalised(20, 3, at::kDouble).add(q, 0.3);
+  const at::Tensor wanted = q.matmul(rows.t()).gt(q.mul(k).sum(1, /*keepdim=*/true)).sum(1);
+  const InfoNceOptions ranked{.rank_positives = true};
+  EXPECT_TRUE(info_nce(q, k, memory.bank, 0.07, ranked).positive_ranks.equal(wanted));
+  EXPECT_GT(wanted.max().item<std::int64_t>(), 0);
+  EXPECT_FALSE(info_nce(q, k, memory.bank, 0.07).positive_ranks.defined());
+  memory.bank.clear();
+  EXPECT_TRUE(info_nce(q, k, memory.bank, 0.07, ranked).positive_ranks.equal(at::zeros({20}, at::kLong)));
+}
+
 TEST(InfoNce, RefusesToBeDifferentiatedTwice) {
   MemoryBank memory(normalised(60, 1));
   const at::Tensor q = normalised(4, 2).requires_grad_();
@@ -228,7 +276,7 @@ TEST(InfoNce, RefusesToBeDifferentiatedTwice) {
 TEST(InfoNce, RefusesInputsThatDoNotFit) {
   MemoryBank memory(normalised(60, 1));
   const at::Tensor good = normalised(4, 2);
-  const auto refused = [&](const at::Tensor& q, const at::Tensor& k, double temperature, const char* text) {
+  const auto refused = [&](const at::Tensor& q, const at::Tensor& k, const Temperature& temperature, const char* text) {
     EXPECT_THAT([&] { (void)info_nce(q, k, memory.bank, temperature); },
                 ThrowsMessage<ConfigError>(AllOf(HasSubstr("info_nce"), HasSubstr(text))));
   };
@@ -239,10 +287,13 @@ TEST(InfoNce, RefusesInputsThatDoNotFit) {
   refused(at::Tensor(), good, 0.07, "q is undefined");
   refused(good, at::Tensor(), 0.07, "k is undefined");
   refused(good, good.to(at::kMeta), 0.07, "on meta");
-  refused(good, good.clone().requires_grad_(), 0.07, "detach");
   refused(good, good, 0.0, "temperature is 0");
   refused(good, good, -1.0, "temperature is -1");
   refused(good, good, std::numeric_limits<double>::quiet_NaN(), "temperature is nan");
+  refused(good, good, at::full({}, -2.0), "temperature is -2");
+  refused(good, good, at::full({2}, 0.1), "temperature is [2] float on cpu, wanted one");
+  refused(good, good, at::full({}, 1, at::kLong), "temperature is [] long");
+  refused(good, good, at::Tensor(), "temperature is nan");
 }
 
 }  // namespace
