@@ -5,6 +5,7 @@
 #include <spillway/offload/format_bytes.hpp>
 #include <spillway/offload/tier.hpp>
 #include <spillway/queue/bank_plan.hpp>
+#include <spillway/queue/row_format.hpp>
 
 namespace spillway::queue {
 
@@ -25,6 +26,7 @@ void check_options(const BankOptions& options) {
     throw ConfigError(message.str());
   };
   check("capacity", options.capacity, 1, kRowsMax);
+  check("capacity_max", options.capacity_limit(), options.capacity, kRowsMax);
   check("dim", options.dim, 1, kDimMax);
   check("segment_rows", options.segment_rows, 1, kRowsMax);
   check("ring_slots", options.ring_slots, 2, kRingSlotsMax);
@@ -33,10 +35,11 @@ void check_options(const BankOptions& options) {
     case at::kBFloat16:
     case at::kFloat:
     case at::kDouble:
+    case at::kChar:
       return;
     default:
       throw ConfigError(options.name + ": dtype is " + c10::toString(options.dtype) +
-                        ", wanted Half, BFloat16, Float or Double");
+                        ", wanted Half, BFloat16, Float, Double or Char");
   }
 }
 
@@ -44,7 +47,7 @@ void check_options(const BankOptions& options) {
   using offload::format_bytes;
   std::ostringstream message;
   message << options.name << ": " << format_bytes(options.host_bytes) << " of host memory do not hold "
-          << options.capacity << " rows of " << options.dim << " " << c10::toString(options.dtype) << ": all "
+          << options.capacity_limit() << " rows of " << options.dim << " " << c10::toString(options.dtype) << ": all "
           << all.segments_max << " segments of " << format_bytes(all.segment_bytes) << " and "
           << format_bytes(all.fixed_bytes()) << " for tile and labels need " << format_bytes(all.host_bytes());
   if (options.disk_allowed) {
@@ -61,15 +64,16 @@ void check_options(const BankOptions& options) {
 
 BankPlacement place_bank(const BankOptions& options) {
   check_options(options);
-  const auto row_bytes = static_cast<std::uint64_t>(options.dim) * c10::elementSize(options.dtype);
+  const std::int64_t capacity = options.capacity_limit();
+  const std::uint64_t row_bytes = RowFormat(options.dtype, options.dim).row_bytes();
   const std::uint64_t tile_element_bytes = options.dtype == at::kDouble ? sizeof(double) : sizeof(float);
 
   BankPlacement placement;
   placement.segment_bytes = offload::page_ceil(static_cast<std::uint64_t>(options.segment_rows) * row_bytes);
-  placement.segments_max = SegmentRing::segments_max(options.capacity, options.segment_rows);
-  placement.tile_bytes = static_cast<std::uint64_t>(std::min(kTileRows, options.capacity)) *
+  placement.segments_max = SegmentRing::segments_max(capacity, options.segment_rows);
+  placement.tile_bytes = static_cast<std::uint64_t>(std::min(kTileRows, capacity)) *
                          static_cast<std::uint64_t>(options.dim) * tile_element_bytes;
-  if (options.labels) placement.label_bytes = static_cast<std::uint64_t>(options.capacity) * sizeof(std::int64_t);
+  if (options.labels) placement.label_bytes = static_cast<std::uint64_t>(capacity) * sizeof(std::int64_t);
   placement.resident_segments = placement.segments_max;
   placement.resident_bytes = static_cast<std::uint64_t>(placement.segments_max) * placement.segment_bytes;
   if (placement.host_bytes() <= options.host_bytes) return placement;
@@ -82,7 +86,7 @@ BankPlacement place_bank(const BankOptions& options) {
       placement.segments_max,
       static_cast<std::int64_t>((options.host_bytes - placement.fixed_bytes() - ring_bytes) / placement.segment_bytes));
   placement.resident_bytes = static_cast<std::uint64_t>(placement.resident_segments) * placement.segment_bytes;
-  const RingShape shape{options.capacity, options.segment_rows, placement.resident_segments};
+  const RingShape shape{capacity, options.segment_rows, placement.resident_segments};
   placement.disk_bytes = static_cast<std::uint64_t>(SegmentRing::disk_segments_max(shape)) * placement.segment_bytes;
   return placement;
 }
@@ -90,17 +94,26 @@ BankPlacement place_bank(const BankOptions& options) {
 BankForecast::BankForecast(const BankOptions& options)
     : capacity_(options.capacity),
       placement_(place_bank(options)),
-      ring_({options.capacity, options.segment_rows, placement_.resident_segments}) {}
+      ring_({options.capacity_limit(), options.segment_rows, placement_.resident_segments}) {
+  ring_.resize(options.capacity);
+}
 
-BankTraffic BankForecast::enqueue(std::int64_t rows) {
+BankTraffic BankForecast::settle(std::int64_t pending) {
   BankTraffic traffic;
-  std::int64_t pending = std::min(rows, capacity_);
   for (auto step = ring_.next(pending); step.action != SegmentRing::Action::kDone; step = ring_.next(pending)) {
     if (step.action == SegmentRing::Action::kDemote) traffic.written_bytes += placement_.segment_bytes;
     if (step.action == SegmentRing::Action::kFill) pending -= step.rows;
     ring_.apply(step);
   }
   return traffic;
+}
+
+BankTraffic BankForecast::enqueue(std::int64_t rows) { return settle(std::min(rows, capacity_)); }
+
+void BankForecast::resize(std::int64_t capacity) {
+  capacity_ = capacity;
+  ring_.resize(capacity);
+  settle(0);
 }
 
 BankTraffic BankForecast::scan() const {
@@ -111,7 +124,17 @@ BankTraffic predict_bank_traffic(const BankOptions& options, std::span<const Ban
   BankForecast forecast(options);
   BankTraffic sum;
   for (const BankOperation& operation : operations) {
-    sum += operation.kind == BankOperation::Kind::kScan ? forecast.scan() : forecast.enqueue(operation.rows);
+    switch (operation.kind) {
+      case BankOperation::Kind::kScan:
+        sum += forecast.scan();
+        break;
+      case BankOperation::Kind::kEnqueue:
+        sum += forecast.enqueue(operation.rows);
+        break;
+      case BankOperation::Kind::kResize:
+        forecast.resize(operation.rows);
+        break;
+    }
   }
   return sum;
 }

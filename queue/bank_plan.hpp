@@ -15,15 +15,18 @@ namespace spillway::queue {
 inline constexpr std::int64_t kTileRows = 512;
 
 struct BankOptions {
-  std::int64_t capacity = 65'536;           ///< Rows that the bank holds at most.
-  std::int64_t dim = 128;                   ///< Elements of a row.
-  at::ScalarType dtype = at::kHalf;         ///< Of the stored rows: kHalf, kBFloat16, kFloat or kDouble.
-  std::int64_t segment_rows = 4'096;        ///< Rows that move between the tiers together.
+  std::int64_t capacity = 65'536;     ///< Rows that the bank holds at most.
+  std::int64_t dim = 128;             ///< Elements of a row.
+  at::ScalarType dtype = at::kHalf;   ///< Of the stored rows: kHalf, kBFloat16, kFloat, kDouble; kChar: RowFormat.
+  std::int64_t segment_rows = 4'096;  ///< Rows that move between the tiers together.
   std::uint64_t host_bytes = 64ULL << 20U;  ///< Host memory for all of the bank: segments, ring, tile, labels.
   bool disk_allowed = false;                ///< Whether segments that do not fit in host memory may go to disk.
   unsigned ring_slots = 4;                  ///< Staging buffers for segments that come from disk; 2 to 64.
   bool labels = false;                      ///< Whether each row has a label (class or id) beside it, in host memory.
+  std::int64_t capacity_max = 0;            ///< What resize() may grow it to; space is set aside for that. 0: capacity.
   std::string name = "bank";                ///< Names the bank in errors and reports.
+
+  [[nodiscard]] std::int64_t capacity_limit() const noexcept { return capacity_max == 0 ? capacity : capacity_max; }
 };
 
 /// What the bank takes up once it is full.
@@ -70,19 +73,23 @@ class BankForecast {
 
   /// One enqueue of `rows` rows. @returns what it writes; it ends in the background.
   BankTraffic enqueue(std::int64_t rows);
+  /// Another capacity, 1 to BankOptions::capacity_limit(). Moves nothing.
+  void resize(std::int64_t capacity);
   /// One scan of the bank as it then is. Reads each segment on disk once.
   [[nodiscard]] BankTraffic scan() const;
 
  private:
+  BankTraffic settle(std::int64_t pending);
+
   std::int64_t capacity_;
   BankPlacement placement_;
   SegmentRing ring_;
 };
 
 struct BankOperation {
-  enum class Kind : std::uint8_t { kScan, kEnqueue };
+  enum class Kind : std::uint8_t { kScan, kEnqueue, kResize };
   Kind kind = Kind::kScan;
-  std::int64_t rows = 0;  ///< Of an enqueue.
+  std::int64_t rows = 0;  ///< Of an enqueue; the new capacity of a resize.
 };
 
 /// What a whole run moves: the sum of a forecast over `operations`, in order. @throws as place_bank.

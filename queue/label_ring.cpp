@@ -29,9 +29,10 @@ LabelRing::LabelRing(std::int64_t places) : labels_(at::empty({places}, at::Tens
 
 void LabelRing::write(std::int64_t number, const at::Tensor& labels) {
   SPILLWAY_CHECK(labels.size(0) <= labels_.size(0), "more labels than places");
-  for_each_piece(number, labels.size(0), labels_.size(0), [&](std::int64_t place, std::int64_t at, std::int64_t length) {
-    labels_.narrow(0, place, length).copy_(labels.narrow(0, at, length));
-  });
+  for_each_piece(number, labels.size(0), labels_.size(0),
+                 [&](std::int64_t place, std::int64_t at, std::int64_t length) {
+                   labels_.narrow(0, place, length).copy_(labels.narrow(0, at, length));
+                 });
 }
 
 void LabelRing::read(std::int64_t number, at::Tensor& out) const {

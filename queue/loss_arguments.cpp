@@ -40,8 +40,8 @@ void check_row_labels(const char* loss, const char* name, const at::Tensor& labe
       labels.device().is_cpu()) {
     return;
   }
-  throw ConfigError(std::string(loss) + ": " + name + " is " + tensor_text(labels) + ", wanted [" + std::to_string(rows) +
-                    "] int64 on cpu: one label for each row");
+  throw ConfigError(std::string(loss) + ": " + name + " is " + tensor_text(labels) + ", wanted [" +
+                    std::to_string(rows) + "] int64 on cpu: one label for each row");
 }
 
 }  // namespace spillway::queue

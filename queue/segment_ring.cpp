@@ -13,16 +13,16 @@ std::int64_t ceil_div(std::int64_t dividend, std::int64_t divisor) { return (div
 
 }  // namespace
 
-SegmentRing::SegmentRing(const RingShape& shape) : shape_(shape) {
+SegmentRing::SegmentRing(const RingShape& shape) : shape_(shape), capacity_(shape.capacity) {
   const std::int64_t all = segments_max(shape.capacity, shape.segment_rows);
   // Where host memory has room for all, nothing spills; otherwise one place is kept for the open segment.
   sealed_in_host_max_ = shape.resident_segments >= all ? all : shape.resident_segments - 1;
 }
 
 SegmentRing::Step SegmentRing::next(std::int64_t pending) const {
-  SPILLWAY_CHECK(pending >= 0 && pending <= shape_.capacity, "more rows pending than the ring can hold");
+  SPILLWAY_CHECK(pending >= 0 && pending <= capacity_, "more rows pending than the ring can hold");
   // Everything that has to leave goes first, so that no segment is written to disk just to be dropped.
-  if (size_ + pending > shape_.capacity) return {Action::kTrim, 0, size_ + pending - shape_.capacity};
+  if (size_ + pending > capacity_) return {Action::kTrim, 0, size_ + pending - capacity_};
   if (!segments_.empty() && sealed(segments_.front()) && trimmed_ >= segments_.front().rows) return {Action::kDrop};
 
   std::int64_t sealed_in_host = 0;
@@ -65,6 +65,11 @@ void SegmentRing::apply(const Step& step) {
       size_ += step.rows;
       break;
   }
+}
+
+void SegmentRing::resize(std::int64_t capacity) {
+  SPILLWAY_CHECK(capacity >= 1 && capacity <= shape_.capacity, "a capacity beyond what the ring was made for");
+  capacity_ = capacity;
 }
 
 void SegmentRing::clear() {

@@ -9,7 +9,7 @@
 namespace spillway::queue {
 
 struct RingShape {
-  std::int64_t capacity = 0;           ///< Valid rows at most.
+  std::int64_t capacity = 0;           ///< Valid rows at most, whatever resize() says.
   std::int64_t segment_rows = 0;       ///< Rows of one segment.
   std::int64_t resident_segments = 0;  ///< Segments that host memory has room for, the open one included; >= 1.
 };
@@ -49,6 +49,8 @@ class SegmentRing {
   /// What to do next where `pending` more rows (0 to capacity) wait to enter.
   [[nodiscard]] Step next(std::int64_t pending) const;
   void apply(const Step& step);
+  /// Another capacity, 1 to that of the shape. What is too much leaves with the next steps: call next(0) until done.
+  void resize(std::int64_t capacity);
   void clear();
 
   /// Oldest first.
@@ -69,6 +71,7 @@ class SegmentRing {
   [[nodiscard]] std::int64_t room_in_open() const;
 
   RingShape shape_;
+  std::int64_t capacity_ = 0;  // Now.
   std::int64_t sealed_in_host_max_ = 0;
   std::deque<Segment> segments_;
   std::int64_t size_ = 0;

@@ -38,13 +38,15 @@ queue::BankOptions bank_options(const BankShape& shape, Storage storage, std::in
   options.dim = shape.dim;
   options.dtype = shape.dtype;
   options.segment_rows = shape.segment_rows;
+  options.labels = shape.labels;
+  options.capacity_max = shape.capacity_max;
   options.ring_slots = 2;
   options.host_bytes = offload::kUnlimitedBytes;
   if (storage == Storage::kMemory) return options;
   const queue::BankPlacement all = queue::place_bank(options);
   options.disk_allowed = true;
   options.host_bytes =
-      all.tile_bytes + (options.ring_slots + static_cast<std::uint64_t>(resident_segments)) * all.segment_bytes;
+      all.fixed_bytes() + (options.ring_slots + static_cast<std::uint64_t>(resident_segments)) * all.segment_bytes;
   return options;
 }
 

@@ -43,7 +43,12 @@ struct BankShape {
   std::int64_t dim = 0;
   at::ScalarType dtype = at::kHalf;
   std::int64_t segment_rows = 0;
+  bool labels = false;
+  std::int64_t capacity_max = 0;  ///< 0: capacity.
 };
+
+/// Rows in a segment with which the golden data is run, from one row to more than there are.
+inline constexpr std::int64_t kSegmentRows[] = {1, 7, 64, 4096};
 
 /// Options for a bank of which, on a disk, `resident_segments` segments stay in host memory and the others go to disk;
 /// all in memory where `storage` is memory.

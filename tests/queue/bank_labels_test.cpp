@@ -34,11 +34,9 @@ at::Tensor numbers(std::int64_t first, std::int64_t count) {
 }
 
 /// Options for a bank with labels.
-BankOptions labelled(const test::BankShape& shape, Storage storage) {
-  BankOptions options = test::bank_options(shape, storage);
-  options.labels = true;
-  if (options.host_bytes != offload::kUnlimitedBytes) options.host_bytes += 8 * static_cast<std::uint64_t>(shape.capacity);
-  return options;
+BankOptions labelled(test::BankShape shape, Storage storage) {
+  shape.labels = true;
+  return test::bank_options(shape, storage);
 }
 
 at::Tensor labels_of(NegativeBank& bank) {
@@ -69,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(Storage, Labels, testing::ValuesIn(test::kEveryStorage)
                          [](const auto& instance) { return test::to_string(instance.param); });
 
 TEST_P(Labels, StayBesideTheirRows) {
-  for (const std::int64_t segment_rows : {1, 7, 64, 4096}) {
+  for (const std::int64_t segment_rows : test::kSegmentRows) {
     SCOPED_TRACE(segment_rows);
     NegativeBank bank(tiers_.get(), labelled({600, 1, at::kFloat, segment_rows}, GetParam()));
     std::int64_t entered = 0;
@@ -98,7 +96,7 @@ TEST_P(Labels, GoWithRowsThatAreRejected) {
 
 TEST_P(Labels, LeaveOutWhatTheGoldenDataLeavesOut) {
   const GoldenFile file = GoldenFile::open("06_moco_duplicates");
-  for (const std::int64_t segment_rows : {1, 7, 64, 4096}) {
+  for (const std::int64_t segment_rows : test::kSegmentRows) {
     SCOPED_TRACE(segment_rows);
     NegativeBank bank(tiers_.get(), labelled({11, 16, at::kDouble, segment_rows}, GetParam()));
     bank.enqueue(tensor(file, "bank"), tensor(file, "bank_id"));
@@ -153,11 +151,12 @@ TEST(LabelErrors, NameWhatWasWantedAndLoseNothing) {
   NegativeBank without(tiers.get(), test::bank_options({10, 2, at::kHalf, 3}, Storage::kMemory));
   const at::Tensor rows = random_rows(4, 2, 1);
   const auto refused = [&](NegativeBank& bank, const at::Tensor& labels, const char* text) {
-    EXPECT_THAT([&] { bank.enqueue(rows, labels); }, ThrowsMessage<ConfigError>(AllOf(HasSubstr("bank"), HasSubstr(text))));
+    EXPECT_THAT([&] { bank.enqueue(rows, labels); },
+                ThrowsMessage<ConfigError>(AllOf(HasSubstr("bank"), HasSubstr(text))));
     EXPECT_EQ(bank.size(), 0);
   };
   refused(with, {}, "pass labels");
-  refused(with, numbers(0, 3), "[3], long");
+  refused(with, numbers(0, 3), "[3] long");
   refused(with, numbers(0, 4).to(at::kInt), "int64");
   refused(with, numbers(0, 4).unsqueeze(1), "[4, 1]");
   refused(without, numbers(0, 4), "BankOptions::labels");

@@ -45,11 +45,20 @@ class Bank : public testing::TestWithParam<Storage> {
 INSTANTIATE_TEST_SUITE_P(Storage, Bank, testing::ValuesIn(test::kEveryStorage),
                          [](const auto& instance) { return test::to_string(instance.param); });
 
-TEST_P(Bank, FollowsTheGoldenRingTrace) {
-  const auto file = test::GoldenFile::open("07_ring_trace");
-  const std::int64_t capacity = test::tensor(file, "capacity").item<std::int64_t>();
+/// The rows by their place in a ring of `capacity` places; -1 where there is none.
+at::Tensor by_place(NegativeBank& bank) {
+  const std::int64_t capacity = bank.capacity();
+  const at::Tensor in_order = contents(bank).squeeze(1).to(at::kLong);
+  at::Tensor places = at::full({capacity}, -1, at::TensorOptions(at::kLong));
+  for (std::int64_t row = 0; row < bank.size(); ++row) {
+    places[(bank.position() - bank.size() + row + capacity) % capacity].fill_(in_order[row]);
+  }
+  return places;
+}
+
+/// The whole trace on one bank. @returns the most segments that were on disk after a batch.
+std::int64_t follow_golden_trace(NegativeBank& bank, const test::GoldenFile& file) {
   const at::Tensor batches = test::tensor(file, "batches");
-  NegativeBank bank(tiers_.get(), bank_options({capacity, 1, at::kFloat, 2}, GetParam(), 1));
   std::int64_t next_id = 0;
   std::int64_t most_on_disk = 0;
   for (std::int64_t i = 0; i < batches.size(0); ++i) {
@@ -60,17 +69,58 @@ TEST_P(Bank, FollowsTheGoldenRingTrace) {
     most_on_disk = std::max(most_on_disk, bank.segments_on(Tier::kDisk));
     EXPECT_EQ(bank.position(), test::tensor(file, "ptr_after")[i].item<std::int64_t>());
     EXPECT_EQ(bank.size(), test::tensor(file, "count_after")[i].item<std::int64_t>());
-
-    const at::Tensor in_order = contents(bank).squeeze(1).to(at::kLong);
-    const at::Tensor wanted = test::tensor(file, "oldest_to_newest_after")[i];
-    EXPECT_TRUE(in_order.equal(wanted.narrow(0, 0, bank.size()))) << in_order << wanted;
-    at::Tensor by_place = at::full({capacity}, -1, at::TensorOptions(at::kLong));
-    for (std::int64_t row = 0; row < bank.size(); ++row) {
-      by_place[(bank.position() - bank.size() + row + capacity) % capacity].fill_(in_order[row]);
-    }
-    EXPECT_TRUE(by_place.equal(test::tensor(file, "bank_after")[i])) << by_place;
+    EXPECT_EQ(bank.counts().accepted_rows, static_cast<std::uint64_t>(next_id));
+    const at::Tensor wanted = test::tensor(file, "oldest_to_newest_after")[i].narrow(0, 0, bank.size());
+    EXPECT_TRUE(contents(bank).squeeze(1).to(at::kLong).equal(wanted)) << wanted;
+    EXPECT_TRUE(by_place(bank).equal(test::tensor(file, "bank_after")[i]));
   }
-  EXPECT_EQ(most_on_disk > 0, on_disk());
+  return most_on_disk;
+}
+
+TEST_P(Bank, FollowsTheGoldenRingTrace) {
+  const auto file = test::GoldenFile::open("07_ring_trace");
+  const std::int64_t capacity = test::tensor(file, "capacity").item<std::int64_t>();
+  for (const std::int64_t segment_rows : {1, 2, 7, 64, 4096}) {
+    for (const std::int64_t resident : {1, 2, 4}) {
+      SCOPED_TRACE(std::to_string(segment_rows) + " rows a segment, " + std::to_string(resident) + " in memory");
+      NegativeBank bank(tiers_.get(), bank_options({capacity, 1, at::kFloat, segment_rows}, GetParam(), resident));
+      const std::int64_t most_on_disk = follow_golden_trace(bank, file);
+      if (segment_rows <= 2 && resident <= 2) {
+        EXPECT_EQ(most_on_disk > 0, on_disk());
+      }
+    }
+  }
+}
+
+TEST_P(Bank, TakesTheKeysOfTwoRanksInRankOrderAsTheGoldenTraceDoes) {
+  const auto file = test::GoldenFile::open("07_ring_trace");
+  const at::Tensor steps = test::tensor(file, "rank_steps");
+  const std::int64_t capacity = test::tensor(file, "capacity").item<std::int64_t>();
+  for (const std::int64_t segment_rows : test::kSegmentRows) {
+    SCOPED_TRACE(segment_rows);
+    NegativeBank bank(tiers_.get(), bank_options({capacity, 1, at::kFloat, segment_rows}, GetParam(), 1));
+    std::int64_t next_id = 0;
+    for (std::int64_t i = 0; i < steps.size(0); ++i) {
+      const std::int64_t rows = steps[i].sum().item<std::int64_t>();
+      bank.enqueue(ids(next_id, rows));
+      next_id += rows;
+      EXPECT_EQ(bank.position(), test::tensor(file, "rank_ptr_after")[i].item<std::int64_t>());
+      EXPECT_TRUE(by_place(bank).equal(test::tensor(file, "rank_bank_after")[i])) << i;
+    }
+  }
+}
+
+// Row 1 of the bugs of others: a last batch that is smaller than the others.
+TEST_P(Bank, TakesAnEpochWhoseLastBatchIsSmaller) {
+  NegativeBank bank(tiers_.get(), bank_options({65'536, 1, at::kFloat, 4'096}, GetParam()));
+  const std::int64_t samples = 128 * 390 + 80;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (std::int64_t first = 0; first < samples; first += 128) {
+      bank.enqueue(ids(epoch * samples + first, std::min<std::int64_t>(128, samples - first)));
+    }
+  }
+  EXPECT_EQ(bank.position(), 2 * samples % 65'536);
+  EXPECT_TRUE(contents(bank).equal(ids(2 * samples - 65'536, 65'536)));
 }
 
 TEST_P(Bank, StartsEmptyAndEndsEmptyWhenCleared) {
@@ -90,7 +140,7 @@ TEST_P(Bank, StartsEmptyAndEndsEmptyWhenCleared) {
 }
 
 TEST_P(Bank, CutsTilesFromTheOldestValidRowOnWhateverTheSegmentsAre) {
-  for (const std::int64_t segment_rows : {7, 100, 511, 5000}) {
+  for (const std::int64_t segment_rows : {1, 7, 64, 511, 4096}) {
     SCOPED_TRACE(segment_rows);
     NegativeBank bank(tiers_.get(), bank_options({2 * kTileRows + 10, 1, at::kFloat, segment_rows}, GetParam()));
     bank.enqueue(ids(0, 300));
@@ -145,9 +195,9 @@ TEST_P(Bank, RefusesKeysOfAnotherKindAndKeepsWhatItHas) {
     EXPECT_THAT([&] { bank.enqueue(keys); },
                 ThrowsMessage<ConfigError>(AllOf(HasSubstr(got), HasSubstr("wanted [n, 128]"), HasSubstr("bank"))));
   };
-  refused(random_rows(4, 64, 1), "[4, 64], float on cpu");
-  refused(random_rows(4, 128, 1).flatten(), "[512], float");
-  refused(random_rows(4, 128, 1).to(at::kLong), "[4, 128], long");
+  refused(random_rows(4, 64, 1), "[4, 64] float on cpu");
+  refused(random_rows(4, 128, 1).flatten(), "[512] float");
+  refused(random_rows(4, 128, 1).to(at::kLong), "[4, 128] long");
   refused(random_rows(4, 128, 1).to(at::kMeta), "on meta");
   refused(at::Tensor(), "undefined");
   EXPECT_EQ(bank.size(), 7);

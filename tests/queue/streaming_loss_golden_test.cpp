@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -49,24 +50,45 @@ void enqueue_in_pieces(NegativeBank& bank, const at::Tensor& rows) {
   }
 }
 
-class GoldenInfoNce : public testing::TestWithParam<Storage> {
- protected:
-  GoldenInfoNce() : tiers_(GetParam()) {}
+struct Placement {
+  Storage storage;
+  std::int64_t segment_rows;  // 0: such that there are segments on every tier.
+};
 
-  /// Two banks that hold exactly `rows`, one that is part-filled and one that has wrapped around, in turn. On a disk
-  /// the first has an open segment, a sealed one in host memory, and the others on disk.
+std::vector<Placement> every_placement() {
+  std::vector<Placement> placements;
+  for (const Storage storage : test::kEveryStorage) {
+    placements.push_back({storage, 0});
+    for (const std::int64_t segment_rows : test::kSegmentRows) placements.push_back({storage, segment_rows});
+  }
+  return placements;
+}
+
+std::string name_of(const testing::TestParamInfo<Placement>& instance) {
+  const auto [storage, segment_rows] = instance.param;
+  return test::to_string(storage) + (segment_rows == 0 ? "Mixed" : "By" + std::to_string(segment_rows));
+}
+
+class GoldenInfoNce : public testing::TestWithParam<Placement> {
+ protected:
+  GoldenInfoNce() : tiers_(GetParam().storage) {}
+
+  /// A bank that holds exactly `rows` and has wrapped around; where segments are on every tier also one that is
+  /// part-filled, which on a disk has an open segment, a sealed one in host memory, and the others on disk.
   template <typename Check>
   void with_banks(const at::Tensor& rows, at::ScalarType dtype, Check check) {
     const std::int64_t n = rows.size(0);
     const std::int64_t dim = rows.size(1);
-    const std::int64_t segment_rows = uneven_segment_rows(n);
-    const bool on_disk = GetParam() != Storage::kMemory;
-    {
+    const bool mixed = GetParam().segment_rows == 0;
+    const Storage storage = GetParam().storage;
+    const std::int64_t segment_rows = mixed ? uneven_segment_rows(n) : GetParam().segment_rows;
+    const bool on_disk = storage != Storage::kMemory;
+    if (mixed || n == 0) {
       SCOPED_TRACE("part-filled bank");
-      NegativeBank bank(tiers_.get(), test::bank_options({4 * n + 16, dim, dtype, segment_rows}, GetParam()));
+      NegativeBank bank(tiers_.get(), test::bank_options({4 * n + 16, dim, dtype, segment_rows}, storage));
       enqueue_in_pieces(bank, rows);
       ASSERT_EQ(bank.size(), n);
-      if (n >= 5) {
+      if (mixed && n >= 5) {
         ASSERT_GE(bank.segments_on(offload::Tier::kHost), 2);
         ASSERT_EQ(bank.segments_on(offload::Tier::kDisk) > 0, on_disk);
       }
@@ -75,11 +97,11 @@ class GoldenInfoNce : public testing::TestWithParam<Storage> {
     if (n == 0) return;
     {
       SCOPED_TRACE("bank that wrapped around");
-      NegativeBank bank(tiers_.get(), test::bank_options({n, dim, dtype, segment_rows}, GetParam()));
+      NegativeBank bank(tiers_.get(), test::bank_options({n, dim, dtype, segment_rows}, storage));
       enqueue_in_pieces(bank, test::random_rows(n + 3, dim, 1, at::kFloat));
       enqueue_in_pieces(bank, rows);
       ASSERT_EQ(bank.size(), n);
-      if (n >= 20) {
+      if (mixed && n >= 20) {
         ASSERT_EQ(bank.segments_on(offload::Tier::kDisk) > 0, on_disk);
       }
       check(bank);
@@ -89,8 +111,7 @@ class GoldenInfoNce : public testing::TestWithParam<Storage> {
   test::TestTiers tiers_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Storage, GoldenInfoNce, testing::ValuesIn(test::kEveryStorage),
-                         [](const auto& instance) { return test::to_string(instance.param); });
+INSTANTIATE_TEST_SUITE_P(Storage, GoldenInfoNce, testing::ValuesIn(every_placement()), name_of);
 
 TEST_P(GoldenInfoNce, GivesTheBasicAnswerInDouble) {
   const GoldenFile file = GoldenFile::open("01_moco_basic");
@@ -237,7 +258,8 @@ TEST_P(GoldenInfoNce, NeverLetsNanRowsOfTheSourceIn) {
     SCOPED_TRACE(name);
     const at::Tensor offered = tensor(file, name + ".bank_nan");
     const std::int64_t valid = tensor(file, name + ".valid_idx").size(0);
-    NegativeBank bank(tiers_.get(), test::bank_options({64, 16, at::kFloat, 3}, GetParam()));
+    const std::int64_t segment_rows = GetParam().segment_rows == 0 ? 3 : GetParam().segment_rows;
+    NegativeBank bank(tiers_.get(), test::bank_options({64, 16, at::kFloat, segment_rows}, GetParam().storage));
     enqueue_in_pieces(bank, offered);
     EXPECT_EQ(bank.size(), valid);
     EXPECT_EQ(bank.rejected_rows(), static_cast<std::uint64_t>(64 - valid));
@@ -278,8 +300,10 @@ TEST_P(GoldenInfoNce, StreamsAThousandRowsInAnySegments) {
 TEST_P(GoldenInfoNce, LosesNoMoreThanItsStorageDtypeDoes) {
   const GoldenFile file = GoldenFile::open("19_bank_dtype_error");
   const at::Tensor temperatures = tensor(file, "T");
-  const std::pair<at::ScalarType, std::string> stored[] = {
-      {at::kFloat, ""}, {at::kHalf, "fp16_bank_worst_row_err"}, {at::kBFloat16, "bf16_bank_worst_row_err"}};
+  const std::pair<at::ScalarType, std::string> stored[] = {{at::kFloat, ""},
+                                                           {at::kHalf, "fp16_bank_worst_row_err"},
+                                                           {at::kBFloat16, "bf16_bank_worst_row_err"},
+                                                           {at::kChar, "int8_bank_worst_row_err"}};
   for (const auto& [dtype, bound] : stored) {
     SCOPED_TRACE(c10::toString(dtype));
     with_banks(tensor(file, "bank"), dtype, [&, &name = bound](NegativeBank& bank) {
