@@ -1,9 +1,5 @@
 // What the loss costs in memory, as the operating system sees it.
-#include <malloc.h>
-
 #include <cstdio>
-#include <fstream>
-#include <stdexcept>
 #include <string>
 
 #include <ATen/ops/cat.h>
@@ -11,12 +7,14 @@
 #include <gtest/gtest.h>
 
 #include <queue/bank_fixture.hpp>
+#include <queue/resident_memory.hpp>
 #include <spillway/queue/streaming_loss.hpp>
 
 namespace spillway::queue::streaming_loss_memory_test {
 namespace {
 
 using offload::Tier;
+using test::peak_growth_bytes;
 using test::random_rows;
 using test::Storage;
 
@@ -25,27 +23,6 @@ constexpr std::int64_t kDim = 128;
 constexpr std::int64_t kQueries = 256;
 constexpr std::int64_t kMiB = 1 << 20;
 
-/// A line of /proc/self/status, in bytes.
-std::int64_t status_bytes(const std::string& key) {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    if (word != key + ":") continue;
-    std::int64_t kilobytes = 0;
-    status >> kilobytes;
-    return kilobytes * 1024;
-  }
-  throw std::runtime_error("/proc/self/status has no " + key);
-}
-
-/// How far resident memory rises above its present level while `body` runs.
-template <typename Body>
-std::int64_t peak_growth_bytes(Body body) {
-  std::ofstream("/proc/self/clear_refs") << "5";  // Resets the peak.
-  const std::int64_t before = status_bytes("VmRSS");
-  body();
-  return status_bytes("VmHWM") - before;
-}
-
 void warm_up() {
   const at::Tensor q = random_rows(kQueries, kDim, 1).requires_grad_();
   const at::Tensor rows = random_rows(kTileRows, kDim, 2);
@@ -53,9 +30,6 @@ void warm_up() {
 }
 
 TEST(StreamingLossMemory, StaysFarBelowThatOfTheBankAndOfItsLogits) {
-  // Large tensors go back to the system when they die: glibc's heap, in which aligned memory leaves holes that it does
-  // not fill again, would be measured otherwise.
-  mallopt(M_MMAP_THRESHOLD, 128 * 1024);
   warm_up();
   const test::TestTiers tiers(Storage::kThreads);
   BankOptions options;
