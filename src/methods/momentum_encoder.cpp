@@ -3,7 +3,6 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/argsort.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
@@ -39,14 +38,9 @@ at::Tensor shuffled_rows(std::int64_t rows, const StreamName& name) {
 }
 
 MomentumEncoder::MomentumEncoder(ProjectedEncoder network, const ProjectedEncoder& followed, double momentum)
-    : network_(std::move(network)),
-      own_(tensors(network_.parameters())),
-      followed_(tensors(followed.parameters())),
-      momentum_(momentum) {
+    : network_(std::move(network)), average_(tensors(network_.parameters()), tensors(followed.parameters()), momentum) {
   const at::NoGradGuard no_grad;
-  copy_all(own_, followed_);
   copy_all(tensors(network_.buffers()), tensors(followed.buffers()));
-  for (at::Tensor& parameter : own_) parameter.set_requires_grad(false);
   network_.train(true);
 }
 
@@ -54,11 +48,6 @@ at::Tensor MomentumEncoder::encode(const at::Tensor& images, const at::Tensor& s
   const at::NoGradGuard no_grad;
   const at::Tensor keys = network_.project(images.index_select(0, shuffle));
   return keys.index_select(0, shuffle.argsort());
-}
-
-void MomentumEncoder::follow() {
-  const at::NoGradGuard no_grad;
-  at::_foreach_lerp_(own_, followed_, 1.0 - momentum_);
 }
 
 }  // namespace spillway::app

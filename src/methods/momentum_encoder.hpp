@@ -1,12 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include <spillway/app/data/counter_rng.hpp>
 #include <spillway/app/encoders/encoder.hpp>
+#include <spillway/queue/moving_average.hpp>
 
 namespace spillway::app {
 
@@ -30,15 +30,13 @@ class MomentumEncoder {
   [[nodiscard]] at::Tensor encode(const at::Tensor& images, const at::Tensor& shuffle);
 
   /// key = momentum * key + (1 - momentum) * followed, for every parameter. Call it once after each optimizer step.
-  void follow();
+  void follow() { average_.follow(); }
 
   [[nodiscard]] const ProjectedEncoder& network() const noexcept { return network_; }
 
  private:
   ProjectedEncoder network_;
-  std::vector<at::Tensor> own_;  // Parameters, in the order of those followed.
-  std::vector<at::Tensor> followed_;
-  double momentum_;
+  queue::MovingAverage average_;  // Of the parameters.
 };
 
 }  // namespace spillway::app
