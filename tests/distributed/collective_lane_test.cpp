@@ -14,6 +14,7 @@
 #include <spillway/offload/error.hpp>
 
 #include "distributed/ranks.hpp"
+#include "support/errors.hpp"
 
 namespace spillway::test::collective_lane_test {
 namespace {
@@ -21,7 +22,6 @@ namespace {
 using distributed::Collective;
 using distributed::CollectiveLane;
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 constexpr std::chrono::milliseconds kPatience{30'000};
 
@@ -56,7 +56,7 @@ TEST(CollectiveLane, KeepsTheFirstErrorAndPassesOverWhatIsBehindIt) {
     throw Error("the second");
   });
   for (int attempt = 0; attempt < 2; ++attempt) {
-    EXPECT_THAT([&] { lane.wait(); }, ThrowsMessage<Error>(HasSubstr("the first")));
+    EXPECT_THAT(message_of<Error>([&] { lane.wait(); }), HasSubstr("the first"));
   }
   EXPECT_FALSE(ran);
 }
@@ -77,7 +77,7 @@ TEST(CollectiveLane, GivesWhoeverWaitsTheNameOfARankThatDied) {
   ends[1].reset();
   CollectiveLane lane;
   lane.submit([&] { ends[0]->barrier(); });
-  EXPECT_THAT([&] { lane.wait(); }, ThrowsMessage<PeerLost>(HasSubstr("lost rank 1")));
+  EXPECT_THAT(message_of<PeerLost>([&] { lane.wait(); }), HasSubstr("lost rank 1"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <spillway/offload/error.hpp>
 
 #include "optimizer/training.hpp"
+#include "support/errors.hpp"
 #include "support/memory_engine.hpp"
 
 namespace spillway::test::faults_test {
@@ -16,7 +17,6 @@ namespace {
 
 using Fate = MemoryEngine::Fate;
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 constexpr std::int64_t kSteps = 3;
 
@@ -86,9 +86,9 @@ std::uint64_t meet_at_each_transfer(Fate fate, bool for_good) {
       continue;
     }
     ++errors;
-    EXPECT_THAT([&] { victim.optimizer->step(); },
-                ThrowsMessage<Error>(::testing::AllOf(HasSubstr("unusable"), HasSubstr(reason))));
-    EXPECT_THAT([&] { victim.optimizer->flush(); }, ThrowsMessage<Error>(HasSubstr(reason)));
+    EXPECT_THAT(message_of<Error>([&] { victim.optimizer->step(); }),
+                ::testing::AllOf(HasSubstr("unusable"), HasSubstr(reason)));
+    EXPECT_THAT(message_of<Error>([&] { victim.optimizer->flush(); }), HasSubstr(reason));
     victim.optimizer->zero_grad();  // Does not throw: it works on the gradients.
   }
   EXPECT_GT(transfers, 10U);
@@ -121,7 +121,7 @@ TEST(AStepThatLibTorchRefusesHalfWay, LeavesNoStateBehindAndAnUnusableOptimizer)
     reason = error.what();
   }
   ASSERT_THAT(reason, HasSubstr("size"));
-  EXPECT_THAT([&] { victim.optimizer->step(); }, ThrowsMessage<Error>(HasSubstr("checkpoint")));
+  EXPECT_THAT(message_of<Error>([&] { victim.optimizer->step(); }), HasSubstr("checkpoint"));
   for (const auto& entry : victim.optimizer->wrapped().state()) {
     const auto& state = static_cast<const torch::optim::AdamWParamState&>(*entry.second);
     EXPECT_TRUE(!state.exp_avg().defined() || state.exp_avg().numel() == 0)

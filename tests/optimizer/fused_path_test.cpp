@@ -21,13 +21,13 @@
 
 #include "optimizer/fused_model.hpp"
 #include "optimizer/wrapped_fixture.hpp"
+#include "support/errors.hpp"
 
 namespace spillway::test::fused_path_test {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 using torch::optim::OptimizerParamGroup;
 
 // Of an update, in units of the last place. The kernels' own claim is 4; of some ten million elements one in which a
@@ -250,7 +250,7 @@ TEST_F(Fused, AnUpdateCountsAsAChangeInPlaceAsLibTorchsDoes) {
     const at::Tensor loss = (weight * weight).sum();
     loss.backward({}, /*retain_graph=*/true);
     optimizer->step();
-    EXPECT_THAT([&] { loss.backward(); }, ThrowsMessage<c10::Error>(HasSubstr("inplace operation")));
+    EXPECT_THAT(message_of<c10::Error>([&] { loss.backward(); }), HasSubstr("inplace operation"));
   }
 }
 
@@ -282,7 +282,7 @@ TEST_F(Fused, AGradientOrParameterThatIsNotWhatItWasIsRefusedBeforeAnythingChang
   const at::Tensor last = weights_[1][3];
   const auto refused = [&](const char* reason) {
     const TensorGroups before = clone(weights_);
-    EXPECT_THAT([&] { optimizer_->step(); }, ThrowsMessage<Error>(AllOf(HasSubstr(reason), HasSubstr("parameter 3"))));
+    EXPECT_THAT(message_of<Error>([&] { optimizer_->step(); }), AllOf(HasSubstr(reason), HasSubstr("parameter 3")));
     EXPECT_EQ(differences(before, weights_), "");
   };
   gradients_.give(weights_, step_);
@@ -309,8 +309,8 @@ TEST_F(Fused, NeedsTheStateInBlocks) {
   weights_ = odd_parameters();
   OptimizerConfig config = fused_config();
   config.state = StateDevice::kNone;
-  EXPECT_THAT([&] { auto made = wrap(adamw().make(weights_), config); },
-              ThrowsMessage<ConfigError>(HasSubstr("take kCpu")));
+  EXPECT_THAT(message_of<ConfigError>([&] { auto made = wrap(adamw().make(weights_), config); }),
+              HasSubstr("take kCpu"));
 }
 
 }  // namespace

@@ -17,13 +17,13 @@
 #include <spillway/optimizer/state_codec.hpp>
 
 #include "optimizer/fused_model.hpp"
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
 namespace spillway::test::fused_precision_test {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 struct Form {
   StateFormat state = StateFormat::kFloat32;
@@ -316,8 +316,7 @@ TEST_F(PrecisionOfAModel, StateOfEightBitsTrainsCloseToThatOfFloat32) {
 
 TEST_F(PrecisionOfAModel, IsRefusedWhereItCannotBeHad) {
   const auto refused = [&](OptimizerConfig config, const Recipe& recipe, const char* reason) {
-    EXPECT_THAT([&] { auto made = wrap(recipe.make(weights_), config); },
-                ThrowsMessage<ConfigError>(HasSubstr(reason)));
+    EXPECT_THAT(message_of<ConfigError>([&] { auto made = wrap(recipe.make(weights_), config); }), HasSubstr(reason));
   };
   make({});
   OptimizerConfig config = config_of({StateFormat::kBFloat16, MasterFormat::kNone}, folder_);
@@ -334,7 +333,7 @@ TEST_F(PrecisionOfAModel, ASparseGradientOfAWeightWithAMasterIsRefused) {
   const auto optimizer = wrap(std::make_unique<torch::optim::SGD>(Tensors{weight}, torch::optim::SGDOptions(0.5)),
                               config_of({StateFormat::kFloat32, MasterFormat::kFloat32}, folder_));
   weight.mutable_grad() = at::ones({5, 4}, at::kBFloat16).to_sparse();
-  EXPECT_THAT([&] { optimizer->step(); }, ThrowsMessage<Error>(HasSubstr("sparse")));
+  EXPECT_THAT(message_of<Error>([&] { optimizer->step(); }), HasSubstr("sparse"));
   EXPECT_EQ(weight[0][0].item<float>(), 1.0F);
 }
 

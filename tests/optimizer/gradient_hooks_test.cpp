@@ -16,11 +16,12 @@
 
 #include <spillway/offload/error.hpp>
 
+#include "support/errors.hpp"
+
 namespace spillway::optimizer::gradient_hooks_test {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 using torch::autograd::PostAccumulateGradHook;
 
 struct Taken final : GradientSink {
@@ -181,7 +182,7 @@ TEST(GradientHooks, RefuseASparseGradientAndLeaveItThere) {
   const auto backward = [&] {
     at::embedding(a, at::tensor({0, 2}, at::kLong), -1, false, /*sparse=*/true).sum().backward();
   };
-  EXPECT_THAT(backward, ThrowsMessage<std::exception>(HasSubstr("parameter 4 of group 1 is sparse")));
+  EXPECT_THAT(message_of<std::exception>(backward), HasSubstr("parameter 4 of group 1 is sparse"));
   EXPECT_TRUE(a.grad().defined());
   EXPECT_TRUE(taken.numbers.empty());
 }
@@ -192,8 +193,8 @@ TEST(GradientHooks, RefuseAParameterThatOthersTakeUntilThoseAreGone) {
   auto first = std::make_unique<GradientHooks>(taken);
   first->add(a, 0, "a");
   GradientHooks second(taken);
-  EXPECT_THAT([&] { second.add(a, 0, "parameter 2 of group 0"); },
-              ThrowsMessage<ConfigError>(HasSubstr("parameter 2 of group 0 are taken by another")));
+  EXPECT_THAT(message_of<ConfigError>([&] { second.add(a, 0, "parameter 2 of group 0"); }),
+              HasSubstr("parameter 2 of group 0 are taken by another"));
   first.reset();
   second.add(a, 5, "a");
   a.sum().backward();

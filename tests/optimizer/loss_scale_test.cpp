@@ -8,6 +8,8 @@
 #include <spillway/offload/error.hpp>
 #include <spillway/optimizer/loss_scale.hpp>
 
+#include "support/errors.hpp"
+
 namespace spillway::test::loss_scale_test {
 namespace {
 
@@ -16,7 +18,6 @@ using optimizer::LossScaleOptions;
 using optimizer::LossScaleRule;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 LossScaleOptions deepspeed() {
   LossScaleOptions options;
@@ -66,7 +67,7 @@ TEST(LossScale, NeverFallsBelowTheSmallestAndSaysWhenThatIsHopeless) {
   options.overflows_at_min_max = 2;
   LossScale scale(options);
   EXPECT_THAT(trace(scale, "xxx.x"), ElementsAre(2, 1, 1, 1, 1));
-  EXPECT_THAT([&] { scale.update(true); }, ThrowsMessage<Error>(HasSubstr("smallest loss scale")));
+  EXPECT_THAT(message_of<Error>([&] { scale.update(true); }), HasSubstr("smallest loss scale"));
 }
 
 TEST(LossScale, DoesNotGrowBeyondFloat32) {
@@ -94,7 +95,7 @@ TEST(LossScale, RefusesOptionsThatMakeNoSense) {
   const auto refuses = [](auto change, const char* name) {
     LossScaleOptions options;
     change(options);
-    EXPECT_THAT([&] { LossScale scale(options); }, ThrowsMessage<ConfigError>(HasSubstr(name)));
+    EXPECT_THAT(message_of<ConfigError>([&] { LossScale scale(options); }), HasSubstr(name));
   };
   refuses([](auto& o) { o.init_scale = 0.0; }, "init_scale");
   refuses([](auto& o) { o.init_scale = std::numeric_limits<double>::infinity(); }, "init_scale");

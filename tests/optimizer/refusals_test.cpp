@@ -13,19 +13,19 @@
 #include <spillway/offload/error.hpp>
 
 #include "optimizer/wrapped_fixture.hpp"
+#include "support/errors.hpp"
 
 namespace spillway::test::refusals_test {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 TEST_F(Wrapped, OptionsThatAskForMoreStateAreRefusedAndLeaveItUsable) {
   start(adamw());
   step_both(2);
   auto& options = static_cast<torch::optim::AdamWOptions&>(optimizer_->param_groups()[0].options());
   options.amsgrad(true);
-  EXPECT_THAT([&] { optimizer_->step(); }, ThrowsMessage<ConfigError>(HasSubstr("max_exp_avg_sq")));
+  EXPECT_THAT(message_of<ConfigError>([&] { optimizer_->step(); }), HasSubstr("max_exp_avg_sq"));
   options.amsgrad(false);
   step_both(2);
   expect_equal();
@@ -40,7 +40,7 @@ TEST_F(Wrapped, MomentumThatIsTurnedOnLaterIsRefused) {
   gradients_.give(weights_, 0);
   optimizer->step();
   static_cast<torch::optim::SGDOptions&>(optimizer->param_groups()[0].options()).momentum(0.9);
-  EXPECT_THAT([&] { optimizer->step(); }, ThrowsMessage<ConfigError>(HasSubstr("wrap again")));
+  EXPECT_THAT(message_of<ConfigError>([&] { optimizer->step(); }), HasSubstr("wrap again"));
 }
 
 TEST_F(Wrapped, OptionsThatAskForLessGoOnWithTheStateThatThereIs) {
@@ -62,7 +62,7 @@ TEST_F(Wrapped, ASparseGradientIsRefusedBeforeAnythingChanges) {
   const TensorGroups before = clone(weights_);
   const at::Tensor dense = weights_[0][3].grad();
   weights_[1][1].mutable_grad() = weights_[1][1].grad().to_sparse();
-  EXPECT_THAT([&] { optimizer_->step(); }, ThrowsMessage<Error>(HasSubstr("parameter 1 of group 1 is sparse")));
+  EXPECT_THAT(message_of<Error>([&] { optimizer_->step(); }), HasSubstr("parameter 1 of group 1 is sparse"));
   EXPECT_EQ(differences(before, weights_), "");
   step_both(2);
   expect_equal();
@@ -74,9 +74,9 @@ TEST(Wrap, NamesTheOptimizersWhoseStateItKnows) {
     OptimizerConfig config;
     config.state = StateDevice::kCpu;
     auto* released = optimizer.release();
-    EXPECT_THAT(
-        [&] { auto wrapped = wrap(std::unique_ptr<torch::optim::Optimizer>(released), config); },
-        ThrowsMessage<ConfigError>(::testing::AllOf(HasSubstr(name), HasSubstr("Adam, AdamW, SGD, RMSprop, Adagrad"))));
+    EXPECT_THAT(message_of<ConfigError>(
+                    [&] { auto wrapped = wrap(std::unique_ptr<torch::optim::Optimizer>(released), config); }),
+                ::testing::AllOf(HasSubstr(name), HasSubstr("Adam, AdamW, SGD, RMSprop, Adagrad")));
   };
   refuses(std::make_unique<torch::optim::LBFGS>(weights[0]), "LBFGS");
   class MyAdam : public torch::optim::Adam {
@@ -109,20 +109,20 @@ TEST(Wrap, RefusesWhatItCannotDoWithOneClearLine) {
   const TensorGroups weights = odd_parameters();
   const auto attempt = [&](const OptimizerConfig& config) { auto made = wrap(adamw().make(weights), config); };
   OptimizerConfig config;
-  EXPECT_THAT([&] { auto made = wrap(nullptr, config); }, ThrowsMessage<ConfigError>(HasSubstr("null")));
-  EXPECT_THAT([&] { attempt(config); }, ThrowsMessage<ConfigError>(HasSubstr("nvme_path")));
+  EXPECT_THAT(message_of<ConfigError>([&] { auto made = wrap(nullptr, config); }), HasSubstr("null"));
+  EXPECT_THAT(message_of<ConfigError>([&] { attempt(config); }), HasSubstr("nvme_path"));
   config.nvme_path = "/no/such/folder";
-  EXPECT_THAT([&] { attempt(config); }, ThrowsMessage<IoError>(HasSubstr("/no/such/folder")));
+  EXPECT_THAT(message_of<IoError>([&] { attempt(config); }), HasSubstr("/no/such/folder"));
   const TempDir folder("wrap");
   config.nvme_path = folder.path().string();
   config.buffer_count = 1;
-  EXPECT_THAT([&] { attempt(config); }, ThrowsMessage<ConfigError>(HasSubstr("buffer_count is 1")));
+  EXPECT_THAT(message_of<ConfigError>([&] { attempt(config); }), HasSubstr("buffer_count is 1"));
   config.buffer_count = 4;
   config.host_bytes = 8192;
   config.sub_group_numel = 1;
-  EXPECT_THAT([&] { attempt(config); }, ThrowsMessage<BudgetExceeded>(HasSubstr("optimizer state")));
+  EXPECT_THAT(message_of<BudgetExceeded>([&] { attempt(config); }), HasSubstr("optimizer state"));
   config.state = StateDevice::kCpu;
-  EXPECT_THAT([&] { attempt(config); }, ThrowsMessage<BudgetExceeded>(HasSubstr("optimizer state")));
+  EXPECT_THAT(message_of<BudgetExceeded>([&] { attempt(config); }), HasSubstr("optimizer state"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 

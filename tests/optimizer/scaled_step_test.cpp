@@ -16,12 +16,12 @@
 #include <spillway/optimizer/grad_scaler.hpp>
 
 #include "optimizer/wrapped_fixture.hpp"
+#include "support/errors.hpp"
 
 namespace spillway::test::scaled_step_test {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 struct Way {
   StateDevice state = StateDevice::kNvme;
@@ -160,7 +160,7 @@ TEST_P(ScaledStep, ANormThatMakesNoSenseIsRefusedBeforeAnythingChanges) {
   give_times(1.0);
   const TensorGroups before = clone(weights_);
   GradScaler scaler;
-  EXPECT_THAT([&] { optimizer_->step_clipped(0.0); }, ThrowsMessage<ConfigError>(HasSubstr("norm of 0")));
+  EXPECT_THAT(message_of<ConfigError>([&] { optimizer_->step_clipped(0.0); }), HasSubstr("norm of 0"));
   EXPECT_THROW(scaler.step_clipped(*optimizer_, -1.0), ConfigError);
   EXPECT_EQ(differences(before, weights_), "");
   EXPECT_TRUE(scaler.step_clipped(*optimizer_, 1.0).taken);

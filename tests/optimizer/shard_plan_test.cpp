@@ -10,6 +10,7 @@
 #include <spillway/offload/error.hpp>
 #include <spillway/optimizer/gradient_kernel.hpp>
 
+#include "support/errors.hpp"
 #include "support/property.hpp"
 
 namespace spillway::optimizer::shard_plan_test {
@@ -17,7 +18,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 PlannedParameter floats(std::uint64_t numel) { return {numel, numel * 4}; }
 
@@ -58,12 +58,12 @@ TEST(ShardPlan, CutsALargeTensorAtBlocks) {
 
 TEST(ShardPlan, RefusesWeightsThatCantBeRight) {
   const auto plan_for = [](std::vector<double> weights) { return [weights] { const ShardPlan plan({weights}); }; };
-  EXPECT_THAT(plan_for({}), ThrowsMessage<ConfigError>(HasSubstr("one for each rank")));
-  EXPECT_THAT(plan_for({0.0, 0.0}), ThrowsMessage<ConfigError>(HasSubstr("sum to 0")));
-  EXPECT_THAT(plan_for({1.0, -1.0}), ThrowsMessage<ConfigError>(HasSubstr("rank 1 is -1")));
-  EXPECT_THAT(plan_for({std::numeric_limits<double>::quiet_NaN()}), ThrowsMessage<ConfigError>(HasSubstr("rank 0")));
-  EXPECT_THAT(plan_for({std::numeric_limits<double>::infinity()}), ThrowsMessage<ConfigError>(HasSubstr("finite")));
-  EXPECT_THAT([] { const ShardPlan plan({.bucket_bytes = 0}); }, ThrowsMessage<ConfigError>(HasSubstr("0 bytes")));
+  EXPECT_THAT(message_of<ConfigError>(plan_for({})), HasSubstr("one for each rank"));
+  EXPECT_THAT(message_of<ConfigError>(plan_for({0.0, 0.0})), HasSubstr("sum to 0"));
+  EXPECT_THAT(message_of<ConfigError>(plan_for({1.0, -1.0})), HasSubstr("rank 1 is -1"));
+  EXPECT_THAT(message_of<ConfigError>(plan_for({std::numeric_limits<double>::quiet_NaN()})), HasSubstr("rank 0"));
+  EXPECT_THAT(message_of<ConfigError>(plan_for({std::numeric_limits<double>::infinity()})), HasSubstr("finite"));
+  EXPECT_THAT(message_of<ConfigError>([] { const ShardPlan plan({.bucket_bytes = 0}); }), HasSubstr("0 bytes"));
 }
 
 // Every element has one owner, in pieces of one parameter after the other; shares are off by one tensor, or one block.

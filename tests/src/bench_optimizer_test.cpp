@@ -11,6 +11,7 @@
 #include <spillway/app/config/json.hpp>
 #include <spillway/offload/error.hpp>
 
+#include "support/errors.hpp"
 #include "support/temp_dir.hpp"
 
 namespace spillway::app::bench_optimizer_test {
@@ -52,12 +53,10 @@ TEST(BenchOptimizer, MeasuresWhatIsAskedFor) {
 
 TEST(BenchOptimizer, RefusesWhatTellsNothing) {
   using ::testing::HasSubstr;
-  using ::testing::ThrowsMessage;
-  EXPECT_THAT([] { run_bench_optimizer({.numel = 1000}); }, ThrowsMessage<ConfigError>(HasSubstr("--numel")));
-  EXPECT_THAT([] { run_bench_optimizer({.numel = kNumel, .rounds = 0}); },
-              ThrowsMessage<ConfigError>(HasSubstr("round")));
-  EXPECT_THAT([] { run_bench_optimizer({.numel = kNumel, .rows = {"flat"}}); },
-              ThrowsMessage<ConfigError>(HasSubstr("fp32_flat")));
+  EXPECT_THAT(message_of<ConfigError>([] { run_bench_optimizer({.numel = 1000}); }), HasSubstr("--numel"));
+  EXPECT_THAT(message_of<ConfigError>([] { run_bench_optimizer({.numel = kNumel, .rounds = 0}); }), HasSubstr("round"));
+  EXPECT_THAT(message_of<ConfigError>([] { run_bench_optimizer({.numel = kNumel, .rows = {"flat"}}); }),
+              HasSubstr("fp32_flat"));
   EXPECT_THROW(run_bench_optimizer({.json = "/no/such/folder/o.json", .numel = kNumel}), IoError);
 }
 

@@ -7,18 +7,19 @@
 
 #include <spillway/offload/error.hpp>
 
+#include "support/errors.hpp"
+
 namespace spillway::app::csv_test {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 ImageSet parse(std::string_view text) { return parse_csv(text, "f.csv"); }
 
 void expect_refused(std::string_view text, std::string_view where, std::string_view what) {
-  EXPECT_THAT([&] { (void)parse(text); }, ThrowsMessage<FormatError>(AllOf(HasSubstr(where), HasSubstr(what)))) << text;
+  EXPECT_THAT(message_of<FormatError>([&] { (void)parse(text); }), AllOf(HasSubstr(where), HasSubstr(what))) << text;
 }
 
 TEST(Csv, ReadsPixelsAndThenTheLabel) {

@@ -10,6 +10,7 @@
 #include <support/temp_dir.hpp>
 
 #include "image_files.hpp"
+#include "support/errors.hpp"
 
 namespace spillway::app::dataset_test {
 namespace {
@@ -21,7 +22,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::ThrowsMessage;
 
 constexpr std::string_view kCsv = "0,1,2,3,0\n1,1,2,3,0\n2,1,2,3,0\n3,1,2,3,0\n4,1,2,3,0\n";
 const std::string kImages = idx_bytes({2, 1, 2}, "\x01\x02\x03\x04");
@@ -62,8 +62,9 @@ TEST(Dataset, TakesMnistFromTheCache) {
 
 TEST(Dataset, NamesTheFoldersInWhichItLookedForTheDigits) {
   const test::TempDir folder;
-  EXPECT_THAT([&] { (void)load_dataset({.source = "digits"}, 1, {.cache = {}, .bundled = {folder / "share"}}); },
-              ThrowsMessage<IoError>(AllOf(HasSubstr("digits.csv.gz"), HasSubstr((folder / "share").string()))));
+  EXPECT_THAT(message_of<IoError>(
+                  [&] { (void)load_dataset({.source = "digits"}, 1, {.cache = {}, .bundled = {folder / "share"}}); }),
+              AllOf(HasSubstr("digits.csv.gz"), HasSubstr((folder / "share").string())));
 }
 
 TEST(Dataset, LoadsTheUsersCsvPackedOrNot) {
@@ -104,36 +105,36 @@ TEST(Dataset, RefusesATestSetOfAnotherGeometry) {
   write_file(folder / "train-labels-idx1-ubyte", kLabels);
   write_file(folder / "t10k-images-idx3-ubyte", idx_bytes({1, 1, 1}, "\x09"));
   write_file(folder / "t10k-labels-idx1-ubyte", idx_bytes({1}, "\x01"));
-  EXPECT_THAT([&] { (void)load(folder.path()); },
-              ThrowsMessage<FormatError>(AllOf(HasSubstr("t10k"), HasSubstr("1 x 1"), HasSubstr("2 x 1"))));
+  EXPECT_THAT(message_of<FormatError>([&] { (void)load(folder.path()); }),
+              AllOf(HasSubstr("t10k"), HasSubstr("1 x 1"), HasSubstr("2 x 1")));
 }
 
 TEST(Dataset, NamesAPathThatIsMissing) {
   const test::TempDir folder;
   const std::string missing = (folder / "no.csv").string();
-  EXPECT_THAT([&] { (void)load(missing); },
-              ThrowsMessage<IoError>(AllOf(HasSubstr(missing), HasSubstr("mnist5k, digits, synthetic"))));
+  EXPECT_THAT(message_of<IoError>([&] { (void)load(missing); }),
+              AllOf(HasSubstr(missing), HasSubstr("mnist5k, digits, synthetic")));
   write_file(folder / "train-images-idx3-ubyte", kImages);
-  EXPECT_THAT([&] { (void)load(folder.path()); }, ThrowsMessage<IoError>(HasSubstr("train-labels-idx1-ubyte")));
+  EXPECT_THAT(message_of<IoError>([&] { (void)load(folder.path()); }), HasSubstr("train-labels-idx1-ubyte"));
 }
 
 TEST(Dataset, RefusesAFolderWithoutImages) {
   const test::TempDir folder;
-  EXPECT_THAT([&] { (void)load(folder.path()); }, ThrowsMessage<FormatError>(HasSubstr("no train-images-idx3-ubyte")));
+  EXPECT_THAT(message_of<FormatError>([&] { (void)load(folder.path()); }), HasSubstr("no train-images-idx3-ubyte"));
 }
 
 TEST(Dataset, NamesATruncatedFileByItsPath) {
   const test::TempDir folder;
   write_file(folder / "cut.csv.gz", gzipped(kCsv).substr(0, 30));
-  EXPECT_THAT([&] { (void)load(folder / "cut.csv.gz"); },
-              ThrowsMessage<FormatError>(AllOf(HasSubstr("cut.csv.gz"), HasSubstr("cut short"))));
+  EXPECT_THAT(message_of<FormatError>([&] { (void)load(folder / "cut.csv.gz"); }),
+              AllOf(HasSubstr("cut.csv.gz"), HasSubstr("cut short")));
 }
 
 TEST(Dataset, RefusesASplitThatLeavesNothingToTestOn) {
   const test::TempDir folder;
   write_file(folder / "a.csv", "1,0\n");
-  EXPECT_THAT([&] { (void)load(folder / "a.csv"); },
-              ThrowsMessage<FormatError>(AllOf(HasSubstr("no image left to test on"), HasSubstr("train_fraction"))));
+  EXPECT_THAT(message_of<FormatError>([&] { (void)load(folder / "a.csv"); }),
+              AllOf(HasSubstr("no image left to test on"), HasSubstr("train_fraction")));
 }
 
 /// Sets an environment variable and puts back what was there.

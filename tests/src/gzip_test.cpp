@@ -9,13 +9,13 @@
 #include <spillway/offload/error.hpp>
 
 #include "image_files.hpp"
+#include "support/errors.hpp"
 
 namespace spillway::app::gzip_test {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 std::string unpacked(std::string_view packed) {
   const std::vector<std::byte> content = gunzip(std::as_bytes(std::span(packed)), "f.gz");
@@ -51,26 +51,25 @@ TEST(Gzip, UnpacksOneMemberAndSeveral) {
 TEST(Gzip, SaysHowFarAFileThatIsCutShortGoes) {
   const std::string packed = test::gzipped(noise(1000));
   for (const std::size_t length : {std::size_t{2}, std::size_t{11}, packed.size() / 2, packed.size() - 1}) {
-    EXPECT_THAT([&] { (void)unpacked(packed.substr(0, length)); },
-                ThrowsMessage<FormatError>(
-                    AllOf(HasSubstr("f.gz: cut short"), HasSubstr("after " + std::to_string(length) + " bytes"))));
+    EXPECT_THAT(message_of<FormatError>([&] { (void)unpacked(packed.substr(0, length)); }),
+                AllOf(HasSubstr("f.gz: cut short"), HasSubstr("after " + std::to_string(length) + " bytes")));
   }
 }
 
 TEST(Gzip, RefusesDamagedContentByItsChecksum) {
   std::string packed = test::gzipped(noise(1000));
   packed[500] = static_cast<char>(packed[500] ^ 1);
-  EXPECT_THAT([&] { (void)unpacked(packed); }, ThrowsMessage<FormatError>(HasSubstr("f.gz: damaged gzip data")));
+  EXPECT_THAT(message_of<FormatError>([&] { (void)unpacked(packed); }), HasSubstr("f.gz: damaged gzip data"));
 }
 
 TEST(Gzip, RefusesWhatFollowsTheLastMember) {
-  EXPECT_THAT([] { (void)unpacked(test::gzipped("one") + "rest of another file"); },
-              ThrowsMessage<FormatError>(HasSubstr("damaged gzip data")));
+  EXPECT_THAT(message_of<FormatError>([] { (void)unpacked(test::gzipped("one") + "rest of another file"); }),
+              HasSubstr("damaged gzip data"));
 }
 
 TEST(Gzip, RefusesAFileThatWouldFillTheMemory) {
-  EXPECT_THAT([] { (void)unpacked(test::gzipped(std::string(10'000'000, '0'))); },
-              ThrowsMessage<FormatError>(HasSubstr("more than 100 times its size")));
+  EXPECT_THAT(message_of<FormatError>([] { (void)unpacked(test::gzipped(std::string(10'000'000, '0'))); }),
+              HasSubstr("more than 100 times its size"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <spillway/offload/error.hpp>
 
 #include "image_files.hpp"
+#include "support/errors.hpp"
 
 namespace spillway::app::idx_test {
 namespace {
@@ -16,7 +17,6 @@ using test::idx_bytes;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 const std::string kImages = idx_bytes({2, 1, 3}, std::string("\x00\x01\x02\x03\x04\xC8", 6));
 const std::string kLabels = idx_bytes({2}, "\x07\x08");
@@ -26,8 +26,7 @@ ImageSet parse(std::string_view images, std::string_view labels) {
 }
 
 void expect_refused(std::string_view images, std::string_view labels, std::string_view where, std::string_view what) {
-  EXPECT_THAT([&] { (void)parse(images, labels); },
-              ThrowsMessage<FormatError>(AllOf(HasSubstr(where), HasSubstr(what))));
+  EXPECT_THAT(message_of<FormatError>([&] { (void)parse(images, labels); }), AllOf(HasSubstr(where), HasSubstr(what)));
 }
 
 TEST(Idx, ReadsImagesAndLabels) {

@@ -11,6 +11,8 @@
 #include <spillway/offload/error.hpp>
 #include <support/temp_dir.hpp>
 
+#include "support/errors.hpp"
+
 namespace spillway::app::load_config_test {
 namespace {
 
@@ -210,10 +212,8 @@ TEST(LoadConfig, ReadsAFile) {
 
 TEST(LoadConfig, NamesAFileThatCannotBeRead) {
   const test::TempDir folder;
-  EXPECT_THAT([&] { (void)read_config_file(folder.path() / "no.json"); },
-              ::testing::ThrowsMessage<IoError>(HasSubstr("no.json")));
-  EXPECT_THAT([&] { (void)read_config_file(folder.path()); },
-              ::testing::ThrowsMessage<IoError>(HasSubstr(folder.path().string())));
+  EXPECT_THAT(message_of<IoError>([&] { (void)read_config_file(folder.path() / "no.json"); }), HasSubstr("no.json"));
+  EXPECT_THAT(message_of<IoError>([&] { (void)read_config_file(folder.path()); }), HasSubstr(folder.path().string()));
 }
 
 TEST(ParseOverride, TakesJsonWhereItIsJsonAndTextElsewhere) {

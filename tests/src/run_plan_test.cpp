@@ -5,12 +5,13 @@
 
 #include <spillway/offload/error.hpp>
 
+#include "support/errors.hpp"
+
 namespace spillway::app::run_plan_test {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 Config config_of(std::uint64_t batch, std::uint64_t accumulation, std::uint64_t epochs) {
   Config config;
@@ -64,7 +65,7 @@ TEST(RunPlan, AgreesWithTheOrderOnEveryMicroBatch) {
 TEST(RunPlan, SaysThatTheImagesMakeNoBatch) {
   Config config = config_of(32, 1, 1);
   config.data.drop_last = true;
-  EXPECT_THAT([&] { RunPlan(config, 20); }, ThrowsMessage<Error>(HasSubstr("20 images make no batch of 32")));
+  EXPECT_THAT(message_of<Error>([&] { RunPlan(config, 20); }), HasSubstr("20 images make no batch of 32"));
 }
 
 }  // namespace

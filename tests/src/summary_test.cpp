@@ -12,6 +12,8 @@
 #include <spillway/offload/error.hpp>
 #include <support/temp_dir.hpp>
 
+#include "support/errors.hpp"
+
 namespace spillway::app::summary_test {
 namespace {
 
@@ -78,8 +80,8 @@ TEST(JsonFile, LeavesTheOldFileWhereTheNewOneCannotBeWritten) {
   // A folder stands where the new content would be put together.
   write_json_file(folder / "summary.json", Json(std::uint64_t{1}));
   std::filesystem::create_directory(folder / "summary.json.partial");
-  EXPECT_THAT([&] { write_json_file(folder / "summary.json", Json(std::uint64_t{2})); },
-              ::testing::ThrowsMessage<IoError>(HasSubstr("summary.json.partial")));
+  EXPECT_THAT(message_of<IoError>([&] { write_json_file(folder / "summary.json", Json(std::uint64_t{2})); }),
+              HasSubstr("summary.json.partial"));
   EXPECT_EQ(content(folder / "summary.json"), "1\n");
 }
 

@@ -16,11 +16,12 @@
 #include <spillway/offload/error.hpp>
 #include <support/temp_dir.hpp>
 
+#include "support/errors.hpp"
+
 namespace spillway::app::train_test {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 /// A short run on synthetic images; its optimizer state and most of its bank are on disk.
 Config streamed_config(const test::TempDir& folder) {

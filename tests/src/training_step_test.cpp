@@ -19,11 +19,12 @@
 #include <spillway/distributed/single_process.hpp>
 #include <spillway/offload/error.hpp>
 
+#include "support/errors.hpp"
+
 namespace spillway::app::training_step_test {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 Config small_config() {
   Config config;
@@ -149,7 +150,7 @@ TEST(TrainingStep, StopsBeforeALossThatIsNotFiniteReachesTheWeights) {
   const at::NoGradGuard no_grad;
   fixture.parameters.back().fill_(std::numeric_limits<float>::quiet_NaN());
   fixture.start.back().copy_(fixture.parameters.back());
-  EXPECT_THAT([&] { (void)fixture.run(1); }, ThrowsMessage<Error>(HasSubstr("the loss is")));
+  EXPECT_THAT(message_of<Error>([&] { (void)fixture.run(1); }), HasSubstr("the loss is"));
   EXPECT_TRUE(fixture.parameters.front().equal(fixture.start.front()));
 }
 

@@ -9,11 +9,12 @@
 #include <spillway/app/config/load_config.hpp>
 #include <spillway/offload/error.hpp>
 
+#include "support/errors.hpp"
+
 namespace spillway::app::wrong_config_test {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 struct WrongConfig {
   std::string_view text;
@@ -25,8 +26,8 @@ class WrongConfigTest : public ::testing::TestWithParam<WrongConfig> {};
 
 TEST_P(WrongConfigTest, IsRefusedWithTheKeysName) {
   const WrongConfig& wrong = GetParam();
-  EXPECT_THAT([&] { (void)load_config({.text = wrong.text}); },
-              ThrowsMessage<ConfigError>(AllOf(HasSubstr(wrong.key), HasSubstr(wrong.what))))
+  EXPECT_THAT(message_of<ConfigError>([&] { (void)load_config({.text = wrong.text}); }),
+              AllOf(HasSubstr(wrong.key), HasSubstr(wrong.what)))
       << wrong.text;
 }
 
@@ -135,8 +136,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(WrongConfig, StrictMakesAnUnknownKeyOfDeepSpeedsAnError) {
   constexpr std::string_view kText = R"({"zero_optimization": {"stag": 2}})";
   EXPECT_NO_THROW((void)load_config({.text = kText}));
-  EXPECT_THAT([&] { (void)load_config({.text = kText, .strict = true}); },
-              ThrowsMessage<ConfigError>(AllOf(HasSubstr("zero_optimization.stag"), HasSubstr("mean stage?"))));
+  EXPECT_THAT(message_of<ConfigError>([&] { (void)load_config({.text = kText, .strict = true}); }),
+              AllOf(HasSubstr("zero_optimization.stag"), HasSubstr("mean stage?")));
 }
 
 TEST(WrongConfig, AnOverrideIsCheckedAsTheFileIs) {
@@ -144,9 +145,9 @@ TEST(WrongConfig, AnOverrideIsCheckedAsTheFileIs) {
     const std::vector<Override> overrides = {parse_override(assignment)};
     (void)load_config({.text = R"({"seed": 1})", .overrides = overrides});
   };
-  EXPECT_THAT([&] { load_with("contrastive.temprature=1"); }, ThrowsMessage<ConfigError>(HasSubstr("temperature?")));
-  EXPECT_THAT([&] { load_with("seed.x=1"); }, ThrowsMessage<ConfigError>(HasSubstr("seed.x: wanted an object")));
-  EXPECT_THAT([&] { load_with("a.b.c.d.e.f.g.h.i=1"); }, ThrowsMessage<ConfigError>(HasSubstr("unknown key")));
+  EXPECT_THAT(message_of<ConfigError>([&] { load_with("contrastive.temprature=1"); }), HasSubstr("temperature?"));
+  EXPECT_THAT(message_of<ConfigError>([&] { load_with("seed.x=1"); }), HasSubstr("seed.x: wanted an object"));
+  EXPECT_THAT(message_of<ConfigError>([&] { load_with("a.b.c.d.e.f.g.h.i=1"); }), HasSubstr("unknown key"));
 }
 
 }  // namespace
