@@ -40,3 +40,40 @@ add_library(spillway::torch ALIAS spillway_torch)
 target_link_libraries(spillway_torch INTERFACE stdc++ torch)
 set_target_properties(spillway_torch PROPERTIES EXPORT_NAME torch)
 install(TARGETS spillway_torch EXPORT SpillwayTargets)
+
+# LibTorch's headers, compiled once: they take longer than all that our sources add to them. GCC takes such a header at
+# any level of optimisation, if the macros that tell of the level are alike; other compilers ask for the same flags
+# everywhere, and read the headers anew. So does a build without unity files, which finds the includes that a source
+# forgot.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_UNITY_BUILD)
+  set(SPILLWAY_PRECOMPILED_TORCH
+    <ATen/Context.h>
+    <ATen/Parallel.h>
+    <ATen/TensorOperators.h>
+    <torch/csrc/autograd/custom_function.h>
+    <torch/nn/module.h>
+    <torch/optim/adagrad.h>
+    <torch/optim/adam.h>
+    <torch/optim/adamw.h>
+    <torch/optim/rmsprop.h>
+    <torch/optim/sgd.h>
+    <torch/serialize.h>)
+endif()
+
+# spillway_precompiled_torch(target...): these targets' sources include LibTorch's optimizers or modules. The first
+# target that asks compiles them.
+function(spillway_precompiled_torch)
+  if(NOT SPILLWAY_PRECOMPILED_TORCH)
+    return()
+  endif()
+  foreach(target IN LISTS ARGN)
+    get_property(owner GLOBAL PROPERTY SPILLWAY_PRECOMPILED_TORCH_OWNER)
+    if(owner)
+      target_precompile_headers(${target} REUSE_FROM ${owner})
+    else()
+      target_precompile_headers(${target} PRIVATE ${SPILLWAY_PRECOMPILED_TORCH})
+      set_property(GLOBAL PROPERTY SPILLWAY_PRECOMPILED_TORCH_OWNER ${target})
+    endif()
+    target_compile_options(${target} PRIVATE -fPIC -D__OPTIMIZE__=1 -U__NO_INLINE__)  # The same for all.
+  endforeach()
+endfunction()

@@ -19,31 +19,33 @@ constexpr std::chrono::milliseconds kFarewellPatience{1000};
 constexpr int kFarewellTag = 0;
 
 // A farewell is a row of int64: kind, operation, call number, then 1 for each rank that is a culprit.
-enum Field : std::int64_t { kKind, kOperation, kCallNumber, kCulprits };
+struct Farewell {
+  enum Field : std::int64_t { kKind, kOperation, kCallNumber, kCulprits };
+};
 
-at::Tensor empty_farewell(int world_size) { return at::zeros({kCulprits + world_size}, at::kLong); }
+at::Tensor empty_farewell(int world_size) { return at::zeros({Farewell::kCulprits + world_size}, at::kLong); }
 
 at::Tensor encode(const GroupFailure& failure, int world_size) {
   at::Tensor row = empty_farewell(world_size);
   auto* const fields = row.mutable_data_ptr<std::int64_t>();
-  fields[kKind] = static_cast<std::int64_t>(failure.kind);
-  fields[kOperation] = static_cast<std::int64_t>(failure.operation);
-  fields[kCallNumber] = static_cast<std::int64_t>(failure.call_number);
+  fields[Farewell::kKind] = static_cast<std::int64_t>(failure.kind);
+  fields[Farewell::kOperation] = static_cast<std::int64_t>(failure.operation);
+  fields[Farewell::kCallNumber] = static_cast<std::int64_t>(failure.call_number);
   for (const int culprit : failure.culprits) {
-    fields[kCulprits + culprit] = 1;
+    fields[Farewell::kCulprits + culprit] = 1;
   }
   return row;
 }
 
 GroupFailure decode(const at::Tensor& row, int reporter) {
   const auto* const fields = row.const_data_ptr<std::int64_t>();
-  GroupFailure failure{static_cast<GroupFailure::Kind>(fields[kKind]),
-                       static_cast<Operation>(fields[kOperation]),
-                       static_cast<std::uint64_t>(fields[kCallNumber]),
+  GroupFailure failure{static_cast<GroupFailure::Kind>(fields[Farewell::kKind]),
+                       static_cast<Operation>(fields[Farewell::kOperation]),
+                       static_cast<std::uint64_t>(fields[Farewell::kCallNumber]),
                        {},
                        reporter};
-  for (std::int64_t rank = 0; rank < row.numel() - kCulprits; ++rank) {
-    if (fields[kCulprits + rank] != 0) {
+  for (std::int64_t rank = 0; rank < row.numel() - Farewell::kCulprits; ++rank) {
+    if (fields[Farewell::kCulprits + rank] != 0) {
       failure.culprits.push_back(static_cast<int>(rank));
     }
   }
