@@ -95,6 +95,10 @@ void BlockStore::release(BlockId id, Access access, bool dirty) {
   state_->naming_block([&] { state_->release(id, access, dirty); });
 }
 
+void BlockStore::read_pages(std::span<const PageRun> runs) {
+  state_->naming_block([&] { state_->read_pages(runs); });
+}
+
 void BlockStore::flush() {
   state_->naming_block([&] {
     State::Lock lock(state_->mutex);

@@ -58,6 +58,13 @@ class Lease {
   bool fresh_ = false;
 };
 
+/// Whole pages of a block, and where they go.
+struct PageRun {
+  BlockId block;
+  std::uint64_t offset = 0;       ///< In the block; a multiple of kPageBytes.
+  std::span<std::byte> memory{};  ///< Page-aligned, whole pages.
+};
+
 /// No block is as large.
 inline constexpr std::uint64_t kNoBackgroundSums = std::numeric_limits<std::uint64_t>::max();
 
@@ -127,6 +134,11 @@ class BlockStore {
   /// @throws IoError, also of an earlier write-back; Corruption (names store, block, generation); TimedOut, Cancelled.
   /// Whatever it throws, the block can be asked for again.
   [[nodiscard]] Lease acquire(BlockId id, Access access);
+  /// Reads parts of blocks that live on disk, all at once, past the ring and any pass, and waits for them. What a block
+  /// has never been written is zeros. The store has a checksum of the whole block only: the caller keeps sums of what
+  /// it reads so. Precondition: nobody writes or removes these blocks meanwhile.
+  /// @throws IoError, also of an earlier write-back; TimedOut. The memory is the caller's again then, too.
+  void read_pages(std::span<const PageRun> runs);
   /// Waits until every write-back has ended. @throws what failed.
   void flush();
 

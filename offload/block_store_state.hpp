@@ -135,6 +135,9 @@ struct BlockStore::State {
   [[nodiscard]] std::uint32_t take_slot(BlockId id, const StoredBlock& block, Access access);
   [[nodiscard]] Loading start_loading(BlockId id, StoredBlock& block, std::uint32_t index, Access access, bool ahead);
 
+  // store_pages.cpp: parts of blocks.
+  void read_pages(std::span<const PageRun> runs);
+
   // store_versions.cpp: writing back, and the two versions of a block in a store with shadow slots.
   [[nodiscard]] std::uint64_t next_generation(BlockId id) const;
   void write_back(BlockId id, std::span<std::byte> memory, std::uint64_t generation, std::uint64_t sum,
