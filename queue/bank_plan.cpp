@@ -71,13 +71,17 @@ BankPlacement place_bank(const BankOptions& options) {
   BankPlacement placement;
   placement.segment_bytes = offload::page_ceil(static_cast<std::uint64_t>(options.segment_rows) * row_bytes);
   placement.segments_max = SegmentRing::segments_max(capacity, options.segment_rows);
-  placement.tile_bytes = static_cast<std::uint64_t>(std::min(kTileRows, capacity)) *
-                         static_cast<std::uint64_t>(options.dim) * tile_element_bytes;
+  // Pages that rows are fetched from go where the tile is: there is room for those of any one row.
+  placement.tile_bytes = offload::page_ceil(
+      std::max(static_cast<std::uint64_t>(std::min(kTileRows, capacity) * options.dim) * tile_element_bytes,
+               offload::page_ceil(row_bytes) + offload::kPageBytes));
   if (options.labels) placement.label_bytes = static_cast<std::uint64_t>(capacity) * sizeof(std::int64_t);
   placement.resident_segments = placement.segments_max;
   placement.resident_bytes = static_cast<std::uint64_t>(placement.segments_max) * placement.segment_bytes;
   if (placement.host_bytes() <= options.host_bytes) return placement;
 
+  // For all segments: how many can be on disk depends on what is left, and a sum is 1/512 of its page.
+  placement.sum_bytes = page_sum_bytes(placement.resident_bytes);
   const std::uint64_t ring_bytes = options.ring_slots * placement.segment_bytes;
   const std::uint64_t least_bytes = placement.fixed_bytes() + ring_bytes + placement.segment_bytes;
   if (!options.disk_allowed || least_bytes > options.host_bytes) refuse_budget(options, placement, least_bytes);

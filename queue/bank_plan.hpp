@@ -29,6 +29,9 @@ struct BankOptions {
   [[nodiscard]] std::int64_t capacity_limit() const noexcept { return capacity_max == 0 ? capacity : capacity_max; }
 };
 
+/// Memory for the checksums of the pages of so many bytes on disk: 8 bytes for each 4 KiB.
+[[nodiscard]] constexpr std::uint64_t page_sum_bytes(std::uint64_t bytes) noexcept { return bytes / 4096 * 8; }
+
 /// What the bank takes up once it is full.
 struct BankPlacement {
   std::int64_t segments_max = 0;
@@ -38,10 +41,11 @@ struct BankPlacement {
   std::uint64_t ring_bytes = 0;  ///< 0 where nothing spills.
   std::uint64_t tile_bytes = 0;
   std::uint64_t label_bytes = 0;  ///< 0 in a bank without labels.
+  std::uint64_t sum_bytes = 0;    ///< Checksums of the pages of segments on disk; 0 where nothing spills.
   std::uint64_t disk_bytes = 0;
 
   /// What the bank needs beside its segments and the ring.
-  [[nodiscard]] std::uint64_t fixed_bytes() const noexcept { return tile_bytes + label_bytes; }
+  [[nodiscard]] std::uint64_t fixed_bytes() const noexcept { return tile_bytes + label_bytes + sum_bytes; }
   [[nodiscard]] std::uint64_t host_bytes() const noexcept { return resident_bytes + ring_bytes + fixed_bytes(); }
 };
 

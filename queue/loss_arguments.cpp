@@ -2,6 +2,7 @@
 
 #include <spillway/offload/error.hpp>
 #include <spillway/queue/loss_arguments.hpp>
+#include <spillway/queue/negative_bank.hpp>
 
 namespace spillway::queue {
 
@@ -33,6 +34,13 @@ void check_rows(const char* loss, const char* name, const at::Tensor& tensor, co
   throw ConfigError(std::string(loss) + ": " + name + " is " + tensor_text(tensor) + ", wanted [" +
                     size_text(wanted.rows, "rows") + ", " + size_text(wanted.dim, "dimension") +
                     "] of a floating-point dtype on cpu" + wanted.why);
+}
+
+void check_bank_labels(const char* loss, const NegativeBank& bank) {
+  if (bank.has_labels()) return;
+  throw ConfigError(std::string(loss) +
+                    ": query_labels were given, and the bank keeps no labels to compare them with: set "
+                    "BankOptions::labels and enqueue keys with theirs");
 }
 
 void check_row_labels(const char* loss, const char* name, const at::Tensor& labels, std::int64_t rows) {

@@ -7,6 +7,8 @@
 
 namespace spillway::queue {
 
+class NegativeBank;
+
 /// The dtype that a loss over rows of `dtype` is computed in: float64 for float64, float32 for all others.
 [[nodiscard]] at::ScalarType compute_dtype(at::ScalarType dtype) noexcept;
 
@@ -24,6 +26,9 @@ void check_rows(const char* loss, const char* name, const at::Tensor& tensor, co
 
 /// @throws ConfigError as above, unless `labels` is [rows] int64 on the CPU.
 void check_row_labels(const char* loss, const char* name, const at::Tensor& labels, std::int64_t rows);
+
+/// @throws ConfigError unless the bank has labels.
+void check_bank_labels(const char* loss, const NegativeBank& bank);
 
 /// A tensor for messages: "[4, 24] float on cpu" or "undefined".
 [[nodiscard]] std::string tensor_text(const at::Tensor& tensor);

@@ -4,6 +4,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
 #include <spillway/offload/check.hpp>
 #include <spillway/offload/error.hpp>
@@ -53,6 +54,9 @@ NegativeBank::NegativeBank(std::shared_ptr<offload::Tiers> tiers, const BankOpti
       ring_({options.capacity_limit(), options.segment_rows, placement_.resident_segments}),
       store_(tiers_, store_options(options_, placement_)) {
   make_tile(options_.dtype == at::kDouble ? at::kDouble : at::kFloat);
+  if (placement_.sum_bytes > 0) {
+    sum_reservation_ = tiers_->host().reserve(placement_.sum_bytes, options_.name + " page checksums");
+  }
   if (options_.labels) {
     label_reservation_ = tiers_->host().reserve(placement_.label_bytes, options_.name + " labels");
     labels_.emplace(options_.capacity_limit());
@@ -154,14 +158,17 @@ void NegativeBank::execute(const SegmentRing::Step& step, const StoredRows& rows
       give_up_pass();
       store_.remove(blocks_.front());
       blocks_.pop_front();
+      page_sums_.pop_front();
       break;
     case Action::kDemote:
       give_up_pass();
+      remember_sums(step.index);
       store_.set_home(blocks_[step.index], Tier::kDisk);
       break;
     case Action::kOpen: {
       const std::uint64_t bytes = static_cast<std::uint64_t>(options_.segment_rows) * format_.row_bytes();
       blocks_.push_back(store_.add(bytes, Tier::kHost, "segment " + std::to_string(segments_opened_)));
+      page_sums_.emplace_back();
       ++segments_opened_;
       break;
     }
@@ -256,20 +263,32 @@ void NegativeBank::clear() {
   give_up_pass();
   for (const offload::BlockId block : blocks_) store_.remove(block);
   blocks_.clear();
+  page_sums_.clear();
   ring_.clear();
   position_ = 0;
+}
+
+void NegativeBank::remember_sums(std::size_t segment) {
+  const Lease lease = store_.acquire(blocks_[segment], Access::kRead);
+  page_sums_[segment] = PageSums(segments_opened_ - blocks_.size() + segment, lease.bytes());
 }
 
 void NegativeBank::flush() { store_.flush(); }
 
 void NegativeBank::make_tile(at::ScalarType dtype) {
   if (tile_.defined() && tile_.scalar_type() == dtype) return;
-  tile_.reset();
-  tile_reservation_ = {};
   const std::int64_t rows = std::min(kTileRows, options_.capacity_limit());
-  const std::uint64_t bytes = static_cast<std::uint64_t>(rows * options_.dim) * c10::elementSize(dtype);
-  tile_reservation_ = tiers_->host().reserve(bytes, options_.name + " tile");
-  tile_ = at::empty({rows, options_.dim}, at::TensorOptions(dtype));
+  const std::uint64_t wanted =
+      std::max(placement_.tile_bytes,
+               offload::page_ceil(static_cast<std::uint64_t>(rows * options_.dim) * c10::elementSize(dtype)));
+  if (wanted != tile_memory_.bytes().size()) {
+    tile_.reset();
+    tile_memory_ = {};
+    tile_reservation_ = {};
+    tile_reservation_ = tiers_->host().reserve(wanted, options_.name + " tile");
+    tile_memory_ = offload::AlignedBlock(wanted);
+  }
+  tile_ = at::from_blob(tile_memory_.bytes().data(), {rows, options_.dim}, at::TensorOptions(dtype));
 }
 
 }  // namespace spillway::queue

@@ -5,13 +5,17 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 
 #include <ATen/core/Tensor.h>
 
+#include <spillway/offload/aligned_block.hpp>
 #include <spillway/offload/block_store.hpp>
 #include <spillway/offload/tiers.hpp>
 #include <spillway/queue/bank_plan.hpp>
 #include <spillway/queue/label_ring.hpp>
+#include <spillway/queue/page_runs.hpp>
 #include <spillway/queue/row_format.hpp>
 #include <spillway/queue/segment_ring.hpp>
 
@@ -112,6 +116,14 @@ class NegativeBank {
   /// Otherwise as scan().
   void scan_stored(const StoredVisitor& visit);
 
+  /// The rows with these indices, counted from the oldest valid row, in their order, converted to `dtype` (kFloat or
+  /// kDouble): [m, dim]. Of segments on disk only the pages that the rows lie on are read, neighbours in one read.
+  /// @param indices  [m] int64 on the CPU, in any order; may repeat.
+  /// @throws ConfigError (no such row), IoError, Corruption, TimedOut.
+  [[nodiscard]] at::Tensor rows(const at::Tensor& indices, at::ScalarType dtype);
+  /// Their labels: [m] int64; undefined in a bank without labels.
+  [[nodiscard]] at::Tensor labels(const at::Tensor& indices) const;
+
   /// Waits until every demotion has ended. @throws IoError.
   void flush();
 
@@ -121,6 +133,9 @@ class NegativeBank {
   void settle();
   void execute(const SegmentRing::Step& step, const StoredRows& rows, std::int64_t first);
   [[nodiscard]] at::Tensor labels_of(std::int64_t first, std::int64_t count) const;
+  [[nodiscard]] std::int64_t fetch(std::span<const std::int64_t> ascending, std::byte* memory);
+  void read_runs(std::span<const PageRuns::Run> runs);
+  void remember_sums(std::size_t segment);
   void give_up_pass();
   void make_tile(at::ScalarType dtype);
 
@@ -131,7 +146,10 @@ class NegativeBank {
   SegmentRing ring_;
   offload::BlockStore store_;
   std::deque<offload::BlockId> blocks_;  // One per segment of the ring.
+  std::deque<PageSums> page_sums_;       // The same; of those that went to disk.
+  offload::Reservation sum_reservation_;
   offload::Reservation tile_reservation_;
+  offload::AlignedBlock tile_memory_;
   at::Tensor tile_;
   offload::Reservation label_reservation_;
   std::optional<LabelRing> labels_;

@@ -4,14 +4,26 @@
 
 #include <spillway/queue/temperature.hpp>
 
+namespace spillway::distributed {
+class Collective;
+}
+
 namespace spillway::queue {
 
 class NegativeBank;
+struct SampledNegatives;
 
 struct InfoNceOptions {
   /// [N] int64 on the CPU: class or id of each query. A row of the bank with the same label is no negative of that
   /// query: it is left out, however often it is there. Undefined: every row is a negative.
   at::Tensor query_labels{};
+  /// Sampled negatives stand for all of the population that they were drawn from: log(population / sample) is added to
+  /// their logits. Off: the loss is that of a bank which holds the sample and nothing else.
+  bool correct_sampling = false;
+  /// The bank is a part of a larger one whose other parts these ranks hold: every rank calls info_nce for the queries
+  /// of its own, any number of them, and gets the loss over the rows of all parts. The parts are joined in rank order.
+  /// Null: the bank is all there is. Outlives the call.
+  distributed::Collective* ranks = nullptr;
   bool rank_positives = false;  ///< Fills InfoNceResult::positive_ranks, for a comparison more per logit.
 };
 
@@ -37,6 +49,9 @@ struct InfoNceResult {
 /// what NegativeBank::scan throws. There is no second derivative: differentiating the gradient again throws and says
 /// so. Blocks for the pass; the bank's caller. Source: van den Oord et al. 2018, eq. 4; He et al. 2020, eq. 1.
 [[nodiscard]] InfoNceResult info_nce(const at::Tensor& q, const at::Tensor& k, NegativeBank& bank,
+                                     const Temperature& temperature, const InfoNceOptions& options = {});
+/// The same over some rows of a bank, one list for all queries. Source of the correction: Bengio & Senécal 2008.
+[[nodiscard]] InfoNceResult info_nce(const at::Tensor& q, const at::Tensor& k, const SampledNegatives& negatives,
                                      const Temperature& temperature, const InfoNceOptions& options = {});
 
 }  // namespace spillway::queue

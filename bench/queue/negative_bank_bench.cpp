@@ -47,7 +47,8 @@ std::unique_ptr<NegativeBank> full_bank(Where where, std::int64_t rows) {
     tiers.nvme_path = std::filesystem::temp_directory_path().string();
     const auto all = spillway::queue::place_bank(options);
     options.disk_allowed = true;
-    options.host_bytes = all.tile_bytes + (options.ring_slots + 2) * all.segment_bytes;
+    options.host_bytes =
+        all.fixed_bytes() + page_sum_bytes(all.resident_bytes) + (options.ring_slots + 2) * all.segment_bytes;
   }
   auto bank = std::make_unique<NegativeBank>(std::make_shared<spillway::offload::Tiers>(std::move(tiers)), options);
   for (std::uint64_t seed = 0; bank->size() < rows; ++seed) bank->enqueue(unit_rows(4'096, seed));

@@ -76,6 +76,8 @@ std::vector<PlacementRow> placement_rows(const queue::BankPlacement& bank, const
                                  {"bank, newest segments", Tier::kHost, bank.resident_bytes},
                                  {"bank, staging buffers", Tier::kHost, bank.ring_bytes},
                                  {"bank, tile of a scan", Tier::kHost, bank.tile_bytes},
+                                 {"bank, labels", Tier::kHost, bank.label_bytes},
+                                 {"bank, checksums of pages", Tier::kHost, bank.sum_bytes},
                                  {"bank, cold segments", Tier::kDisk, bank.disk_bytes}};
   std::erase_if(rows, [](const PlacementRow& row) { return row.bytes == 0; });
   return rows;

@@ -45,8 +45,8 @@ queue::BankOptions bank_options(const BankShape& shape, Storage storage, std::in
   if (storage == Storage::kMemory) return options;
   const queue::BankPlacement all = queue::place_bank(options);
   options.disk_allowed = true;
-  options.host_bytes =
-      all.fixed_bytes() + (options.ring_slots + static_cast<std::uint64_t>(resident_segments)) * all.segment_bytes;
+  options.host_bytes = all.fixed_bytes() + queue::page_sum_bytes(all.resident_bytes) +
+                       (options.ring_slots + static_cast<std::uint64_t>(resident_segments)) * all.segment_bytes;
   return options;
 }
 

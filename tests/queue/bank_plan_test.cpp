@@ -54,7 +54,7 @@ TEST(PlaceBank, RefusesABudgetThatIsTooSmallAndSaysWhatWouldDo) {
   options.disk_allowed = true;
   options.host_bytes = 5U << 20U;
   EXPECT_THAT([&] { (void)place_bank(options); },
-              ThrowsMessage<BudgetExceeded>(AllOf(HasSubstr("at least 5.25 MiB"), HasSubstr("segment_rows"))));
+              ThrowsMessage<BudgetExceeded>(AllOf(HasSubstr("at least 5.28 MiB"), HasSubstr("segment_rows"))));
 }
 
 TEST(PlaceBank, RefusesSizesThatMakeNoSense) {

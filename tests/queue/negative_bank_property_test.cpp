@@ -99,15 +99,15 @@ void expect_bank_follows_model(Random& random, Storage storage) {
 }
 
 TEST(BankProperty, HoldsTheNewestRowsInMemory) {
-  test::for_random_seeds(30, [](Random& random) { expect_bank_follows_model(random, Storage::kMemory); });
+  test::for_random_seeds(12, [](Random& random) { expect_bank_follows_model(random, Storage::kMemory); });
 }
 
 TEST(BankProperty, HoldsTheNewestRowsOverIoUring) {
-  test::for_random_seeds(40, [](Random& random) { expect_bank_follows_model(random, Storage::kUring); });
+  test::for_random_seeds(12, [](Random& random) { expect_bank_follows_model(random, Storage::kUring); });
 }
 
 TEST(BankProperty, HoldsTheNewestRowsOverTheThreadEngine) {
-  test::for_random_seeds(40, [](Random& random) { expect_bank_follows_model(random, Storage::kThreads); });
+  test::for_random_seeds(12, [](Random& random) { expect_bank_follows_model(random, Storage::kThreads); });
 }
 
 }  // namespace

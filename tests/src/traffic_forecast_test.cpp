@@ -18,7 +18,7 @@ queue::BankOptions spilling_bank() {
   bank.segment_rows = 8;
   bank.disk_allowed = true;
   bank.ring_slots = 2;
-  bank.host_bytes = 24 * 4 * 4 + 3 * 4096;
+  bank.host_bytes = 2 * 4096 + queue::page_sum_bytes(4 * 4096) + 3 * 4096;  // The tile, sums, ring and a segment.
   return bank;
 }
 
