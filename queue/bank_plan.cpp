@@ -72,9 +72,9 @@ BankPlacement place_bank(const BankOptions& options) {
   placement.segment_bytes = offload::page_ceil(static_cast<std::uint64_t>(options.segment_rows) * row_bytes);
   placement.segments_max = SegmentRing::segments_max(capacity, options.segment_rows);
   // Pages that rows are fetched from go where the tile is: there is room for those of any one row.
-  placement.tile_bytes = offload::page_ceil(
-      std::max(static_cast<std::uint64_t>(std::min(kTileRows, capacity) * options.dim) * tile_element_bytes,
-               offload::page_ceil(row_bytes) + offload::kPageBytes));
+  placement.tile_bytes = offload::page_ceil(std::max(
+      static_cast<std::uint64_t>(std::min(tile_rows(options.dim), capacity) * options.dim) * tile_element_bytes,
+      offload::page_ceil(row_bytes) + offload::kPageBytes));
   if (options.labels) placement.label_bytes = static_cast<std::uint64_t>(capacity) * sizeof(std::int64_t);
   placement.resident_segments = placement.segments_max;
   placement.resident_bytes = static_cast<std::uint64_t>(placement.segments_max) * placement.segment_bytes;

@@ -10,9 +10,16 @@
 
 namespace spillway::queue {
 
-/// Rows of one tile of a scan. A constant, not a setting: tiles decide the order of the additions in the loss, and a
-/// result must depend on nothing but its inputs. 512 rows keep the logits of some hundred queries in the cache.
+/// Rows of one tile of a scan at most. A constant, not a setting: tiles decide the order of the additions in the loss,
+/// and a result must depend on nothing but its inputs. 512 rows keep the logits of some hundred queries in the cache.
 inline constexpr std::int64_t kTileRows = 512;
+
+/// Rows of one tile of a bank of this dimension: fewer where rows are long, so that a tile has 2^19 elements at most
+/// and does not outgrow the cache, nor the bank that it is a part of.
+[[nodiscard]] constexpr std::int64_t tile_rows(std::int64_t dim) noexcept {
+  constexpr std::int64_t kElements = kTileRows * 1024;
+  return dim <= 1024 ? kTileRows : kElements / dim > 1 ? kElements / dim : 1;
+}
 
 struct BankOptions {
   std::int64_t capacity = 65'536;     ///< Rows that the bank holds at most.

@@ -23,8 +23,8 @@ using offload::Tier;
 namespace {
 
 void check_indices(const std::string& name, const at::Tensor& indices, std::int64_t size) {
-  const bool fits = indices.defined() && indices.dim() == 1 && indices.scalar_type() == at::kLong &&
-                    indices.device().is_cpu();
+  const bool fits =
+      indices.defined() && indices.dim() == 1 && indices.scalar_type() == at::kLong && indices.device().is_cpu();
   if (!fits) {
     throw ConfigError(name + ": cannot give the rows with the indices " + tensor_text(indices) +
                       ", wanted [m] int64 on cpu: places among the valid rows, counted from the oldest");
@@ -88,19 +88,18 @@ void NegativeBank::read_runs(std::span<const PageRuns::Run> runs) {
       const auto bytes = buffer.subspan((run.buffer_page + page) * kPageBytes, kPageBytes);
       if (page_sums_[run.segment].match(run.first_page + page, bytes)) continue;
       throw Corruption(options_.name + ": page " + std::to_string(run.first_page + page) + " of cold segment " +
-                       std::to_string(run.segment) + " (counted from the oldest) came back damaged from the disk: "
+                       std::to_string(run.segment) +
+                       " (counted from the oldest) came back damaged from the disk: "
                        "its checksum is another than when it was written; nothing of it was used. Check the drive and "
                        "the memory, and resume from a checkpoint");
     }
   }
 }
 
-at::Tensor NegativeBank::rows(const at::Tensor& indices, at::ScalarType dtype) {
+void NegativeBank::fetch_all(const at::Tensor& indices, const FetchVisitor& visit) {
   SPILLWAY_CHECK(!scanning_, "rows are asked for from inside a scan of the same bank");
   check_indices(options_.name, indices, ring_.size());
-  const at::NoGradGuard no_grad;
   const std::int64_t wanted = indices.size(0);
-  at::Tensor out = at::empty({wanted, options_.dim}, at::TensorOptions(dtype));
   const at::Tensor order = at::argsort(indices);
   const at::Tensor ascending = indices.index_select(0, order);
   const std::span<const std::int64_t> all(ascending.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(wanted));
@@ -108,13 +107,37 @@ at::Tensor NegativeBank::rows(const at::Tensor& indices, at::ScalarType dtype) {
   const at::Tensor memory = at::empty({std::min(wanted, kTileRows) * row_bytes}, at::TensorOptions(at::kByte));
   auto* const bytes = static_cast<std::byte*>(memory.mutable_data_ptr());
   for (std::int64_t done = 0; done < wanted;) {
-    const auto rest = all.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(std::min(kTileRows, wanted - done)));
-    const std::int64_t count = fetch(rest, bytes);
-    at::Tensor values = at::empty({count, options_.dim}, out.options());
-    RowFormat::decode(format_.view(bytes, count), values);
-    out.index_copy_(0, order.narrow(0, done, count), values);
+    const std::int64_t most = std::min(kTileRows, wanted - done);
+    const std::int64_t count =
+        fetch(all.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(most)), bytes);
+    visit(format_.view(bytes, count), order.narrow(0, done, count));
     done += count;
   }
+}
+
+at::Tensor NegativeBank::rows(const at::Tensor& indices, at::ScalarType dtype) {
+  const at::NoGradGuard no_grad;
+  check_indices(options_.name, indices, ring_.size());
+  at::Tensor out = at::empty({indices.size(0), options_.dim}, at::TensorOptions(dtype));
+  fetch_all(indices, [&](const StoredRows& rows, const at::Tensor& places) {
+    at::Tensor values = at::empty({rows.size(), options_.dim}, out.options());
+    RowFormat::decode(rows, values);
+    out.index_copy_(0, places, values);
+  });
+  return out;
+}
+
+StoredRows NegativeBank::stored_rows(const at::Tensor& indices) {
+  const at::NoGradGuard no_grad;
+  check_indices(options_.name, indices, ring_.size());
+  StoredRows out;
+  out.values = at::empty({indices.size(0), options_.dim}, at::TensorOptions(options_.dtype));
+  if (options_.dtype == at::kChar) out.scales = at::empty({indices.size(0)}, at::TensorOptions(at::kFloat));
+  fetch_all(indices, [&](const StoredRows& rows, const at::Tensor& places) {
+    out.values.index_copy_(0, places, rows.values.contiguous());
+    if (out.scales.defined()) out.scales.index_copy_(0, places, rows.scales.contiguous());
+  });
+  out.labels = labels(indices);
   return out;
 }
 

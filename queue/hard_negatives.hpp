@@ -11,7 +11,7 @@ class NegativeBank;
 /// The rows of a bank that are most like each query.
 struct HardNegatives {
   at::Tensor similarities;  ///< [N, k]: dot products with the query, largest first; -inf where there was no row left.
-  at::Tensor indices;       ///< [N, k] int64: which of the valid rows, counted from the oldest; -1 where there was none.
+  at::Tensor indices;  ///< [N, k] int64: which of the valid rows, counted from the oldest; -1 where there was none.
 };
 
 /// The `count` rows with the largest dot product for each query, or all where the bank has fewer, in one scan. Their
@@ -26,6 +26,6 @@ struct HardNegatives {
 }  // namespace spillway::queue
 
 namespace spillway {
-using queue::HardNegatives;
 using queue::hardest_negatives;
+using queue::HardNegatives;
 }  // namespace spillway

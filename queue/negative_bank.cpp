@@ -221,7 +221,7 @@ void NegativeBank::scan(at::ScalarType compute_dtype, const Visitor& visit) {
   SPILLWAY_CHECK(compute_dtype == at::kFloat || compute_dtype == at::kDouble, "a scan computes in float32 or float64");
   SPILLWAY_CHECK(!scanning_, "a scan inside a scan of the same bank");
   make_tile(compute_dtype);
-  const std::int64_t tile_rows = tile_.size(0);
+  const std::int64_t full_tile = tile_.size(0);
   std::int64_t in_tile = 0;
   std::int64_t shown = 0;
   const auto show = [&] {
@@ -231,12 +231,12 @@ void NegativeBank::scan(at::ScalarType compute_dtype, const Visitor& visit) {
   };
   visit_runs([&](const StoredRows& run) {
     for (std::int64_t row = 0; row < run.size();) {
-      const std::int64_t count = std::min(tile_rows - in_tile, run.size() - row);
+      const std::int64_t count = std::min(full_tile - in_tile, run.size() - row);
       at::Tensor part = tile_.narrow(0, in_tile, count);
       RowFormat::decode(run.narrow(row, count), part);
       row += count;
       in_tile += count;
-      if (in_tile == tile_rows) show();
+      if (in_tile == full_tile) show();
     }
   });
   if (in_tile > 0) show();
@@ -277,7 +277,7 @@ void NegativeBank::flush() { store_.flush(); }
 
 void NegativeBank::make_tile(at::ScalarType dtype) {
   if (tile_.defined() && tile_.scalar_type() == dtype) return;
-  const std::int64_t rows = std::min(kTileRows, options_.capacity_limit());
+  const std::int64_t rows = std::min(tile_rows(options_.dim), options_.capacity_limit());
   const std::uint64_t wanted =
       std::max(placement_.tile_bytes,
                offload::page_ceil(static_cast<std::uint64_t>(rows * options_.dim) * c10::elementSize(dtype)));

@@ -103,9 +103,9 @@ class NegativeBank {
   void prefetch();
 
   using Visitor = std::function<void(const BankTile& tile)>;
-  /// Shows all valid rows from the oldest to the newest to `visit`, in tiles of kTileRows rows counted from the oldest
-  /// valid one (the last tile may be shorter), converted to `compute_dtype` (kFloat or kDouble). Shape, order and
-  /// alignment of the tiles depend on nothing but the rows. Reads each segment on disk exactly once; blocks where a
+  /// Shows all valid rows from the oldest to the newest to `visit`, in tiles of tile_rows(dim) rows counted from the
+  /// oldest valid one (the last tile may be shorter), converted to `compute_dtype` (kFloat or kDouble). Shape, order
+  /// and alignment of the tiles depend on nothing but the rows. Reads each segment on disk exactly once; blocks where a
   /// read was not hidden.
   /// @throws IoError, Corruption, TimedOut, and what `visit` throws; the bank is unchanged. BudgetExceeded if
   /// kDouble is asked of a bank of a smaller dtype and the tiers lack the memory for the wider tile.
@@ -121,6 +121,8 @@ class NegativeBank {
   /// @param indices  [m] int64 on the CPU, in any order; may repeat.
   /// @throws ConfigError (no such row), IoError, Corruption, TimedOut.
   [[nodiscard]] at::Tensor rows(const at::Tensor& indices, at::ScalarType dtype);
+  /// The same as they are stored, with their labels.
+  [[nodiscard]] StoredRows stored_rows(const at::Tensor& indices);
   /// Their labels: [m] int64; undefined in a bank without labels.
   [[nodiscard]] at::Tensor labels(const at::Tensor& indices) const;
 
@@ -133,6 +135,9 @@ class NegativeBank {
   void settle();
   void execute(const SegmentRing::Step& step, const StoredRows& rows, std::int64_t first);
   [[nodiscard]] at::Tensor labels_of(std::int64_t first, std::int64_t count) const;
+  /// Receives rows as they are stored, and where they stand among those that were asked for.
+  using FetchVisitor = std::function<void(const StoredRows& rows, const at::Tensor& places)>;
+  void fetch_all(const at::Tensor& indices, const FetchVisitor& visit);
   [[nodiscard]] std::int64_t fetch(std::span<const std::int64_t> ascending, std::byte* memory);
   void read_runs(std::span<const PageRuns::Run> runs);
   void remember_sums(std::size_t segment);

@@ -36,8 +36,8 @@ std::vector<std::int64_t> draw_distinct(std::mt19937_64& generator, std::int64_t
 }  // namespace
 
 at::Tensor draw_rows(const std::string& name, std::int64_t population, const SampleOptions& options) {
-  const bool possible = options.rows >= 0 && (options.replacement ? population > 0 || options.rows == 0
-                                                                  : options.rows <= population);
+  const bool possible =
+      options.rows >= 0 && (options.replacement ? population > 0 || options.rows == 0 : options.rows <= population);
   if (!possible) {
     throw ConfigError(name + ": cannot draw " + std::to_string(options.rows) + " negatives " +
                       (options.replacement ? "with" : "without") + " replacement from " + std::to_string(population) +

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <exception>
 #include <iterator>
 #include <limits>
 #include <string>
@@ -10,7 +9,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/maximum.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -19,6 +17,7 @@
 #include <spillway/offload/error.hpp>
 #include <spillway/queue/negative_sums.hpp>
 #include <spillway/queue/online_log_sum_exp.hpp>
+#include <spillway/queue/rank_agreement.hpp>
 
 namespace spillway::queue {
 
@@ -64,18 +63,6 @@ std::vector<std::int64_t> agree_on_queries(const NegativeQueries& own, distribut
                 "queries differ; give info_nce the same options on every rank");
   }
   return rows;
-}
-
-/// Tells the others whether this rank has got through its pass; they would wait for its sums in vain.
-void agree_on_success(const std::exception_ptr& failure, distributed::Collective& ranks) {
-  const at::Tensor mine = at::scalar_tensor(failure ? 1 : 0, at::TensorOptions(at::kLong)).unsqueeze(0);
-  const std::vector<at::Tensor> all = ranks.all_gather(mine);
-  if (failure) std::rethrow_exception(failure);
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].item<std::int64_t>() == 0) continue;
-    throw Error("rank " + std::to_string(rank) +
-                " could not scan its part of the bank, and said why; no loss was computed on any rank");
-  }
 }
 
 }  // namespace
@@ -128,13 +115,7 @@ NegativeSums sum_negatives_of_ranks(const NegativeQueries& queries, const Negati
   const std::vector<std::int64_t> counts = agree_on_queries(queries, ranks);
   const NegativeQueries all = gather_queries(queries, ranks);
   NegativeSums sums;
-  std::exception_ptr failure;
-  try {
-    sums = sum_negatives(all, source);
-  } catch (const std::exception&) {
-    failure = std::current_exception();
-  }
-  agree_on_success(failure, ranks);
+  together(ranks, "scan its part of the bank", [&] { sums = sum_negatives(all, source); });
 
   const at::Tensor packed = pack(sums);
   std::vector<at::Tensor> outgoing;

@@ -23,9 +23,9 @@ struct NegativeSource {
 
 /// What the loss wants to know of each query.
 struct NegativeQueries {
-  at::Tensor q;           ///< [N, D], kFloat or kDouble, contiguous.
-  at::Tensor positive;    ///< [N, 1]: logit of the positive; looked at only where `count_harder`.
-  at::Tensor labels;      ///< [N] int64: negatives with a query's own label are left out; undefined: none are.
+  at::Tensor q;         ///< [N, D], kFloat or kDouble, contiguous.
+  at::Tensor positive;  ///< [N, 1]: logit of the positive; looked at only where `count_harder`.
+  at::Tensor labels;    ///< [N] int64: negatives with a query's own label are left out; undefined: none are.
   double temperature = 1.0;
   bool count_harder = false;
 };

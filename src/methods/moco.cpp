@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include <ATen/ops/cat.h>
-
 #include <spillway/queue/streaming_loss.hpp>
 
 namespace spillway::app {
@@ -42,21 +40,22 @@ Moco::Moco(const Config& config, ImageGeometry geometry, std::shared_ptr<offload
     : temperature_(config.contrastive.temperature),
       network_(config.encoder, config.contrastive, geometry),
       momentum_encoder_({config.encoder, config.contrastive, geometry}, network_, config.contrastive.momentum),
-      bank_(std::move(tiers), bank_options(config)) {
+      bank_(std::move(tiers), bank_options(config)),
+      window_(bank_) {
   network_.train(true);
 }
 
 at::Tensor Moco::loss(const at::Tensor& queries, const at::Tensor& keys, const StreamName& shuffle) {
   const at::Tensor q = network_.project(queries);
   const at::Tensor k = momentum_encoder_.encode(keys, shuffled_rows(keys.size(0), shuffle));
-  window_keys_.push_back(k);
-  return queue::info_nce(q, k, bank_, temperature_).loss;
+  const at::Tensor loss = queue::info_nce(q, k, bank_, temperature_).loss;
+  window_.add(k);
+  return loss;
 }
 
-void Moco::finish_window() {
-  momentum_encoder_.follow();
-  if (!window_keys_.empty()) bank_.enqueue(at::cat(window_keys_));
-  window_keys_.clear();
+void Moco::finish_window(bool stepped) {
+  if (stepped) momentum_encoder_.follow();
+  window_.finish(stepped);
 }
 
 }  // namespace spillway::app

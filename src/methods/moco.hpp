@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -10,6 +9,7 @@
 #include <spillway/app/encoders/encoder.hpp>
 #include <spillway/app/methods/momentum_encoder.hpp>
 #include <spillway/offload/tiers.hpp>
+#include <spillway/queue/key_window.hpp>
 #include <spillway/queue/negative_bank.hpp>
 
 namespace spillway::app {
@@ -33,22 +33,22 @@ class Moco {
   [[nodiscard]] queue::NegativeBank& bank() noexcept { return bank_; }
 
   /// Starts to read what the next scan of the bank needs; returns at once.
-  void prefetch() { bank_.prefetch(); }
+  void prefetch() { window_.prefetch(); }
   /// Loss of one micro-batch, the mean over its rows, with the graph back to the network's parameters.
   /// @param queries, keys  [N, 1, H, W] float32: two views of the same N images.
   /// @param shuffle        Names the order in which the momentum encoder sees the keys; another for each micro-batch.
   /// @throws what info_nce throws.
   [[nodiscard]] at::Tensor loss(const at::Tensor& queries, const at::Tensor& keys, const StreamName& shuffle);
-  /// After the optimizer's step: the momentum encoder follows, then the window's keys enter the bank.
-  /// @throws IoError.
-  void finish_window();
+  /// After the optimizer's step: the momentum encoder follows, then the window's keys enter the bank. Neither happens
+  /// where the step was skipped. @throws IoError.
+  void finish_window(bool stepped = true);
 
  private:
   double temperature_;
   ProjectedEncoder network_;
   MomentumEncoder momentum_encoder_;
   queue::NegativeBank bank_;
-  std::vector<at::Tensor> window_keys_;
+  queue::KeyWindow window_;
 };
 
 }  // namespace spillway::app

@@ -26,13 +26,13 @@ TEST(HardNegatives, AreTheRowsWithTheLargestDotProductsOnEveryTier) {
   const at::Tensor q = random_rows(6, 9, 2, at::kDouble);
   for (const Storage storage : test::kEveryStorage) {
     const test::TestTiers tiers(storage);
-    for (const std::int64_t segment_rows : test::kSegmentRows) {
+    for (const std::int64_t segment_rows : {7, 64}) {
       test::BankShape shape{1300, 9, at::kHalf, segment_rows};
       shape.labels = true;
       NegativeBank bank(tiers.get(), test::bank_options(shape, storage));
       bank.enqueue(random_rows(1500, 9, 1), numbers(0, 1500).remainder(4));
       const at::Tensor products = q.matmul(test::contents(bank, at::kDouble).t());
-      for (const std::int64_t count : {1, 10, 600, 2000}) {
+      for (const std::int64_t count : {1, 600, 2000}) {
         const HardNegatives got = hardest_negatives(q, bank, count);
         const auto [values, places] = at::topk(products, std::min<std::int64_t>(count, 1300), 1);
         EXPECT_TRUE(got.similarities.allclose(values, 0, 1e-12));
@@ -72,7 +72,8 @@ TEST(HardNegatives, RefuseWhatDoesNotFit) {
   NegativeBank bank(tiers.get(), test::bank_options({10, 3, at::kFloat, 4}, Storage::kMemory));
   const at::Tensor q = random_rows(2, 3, 1);
   const auto refused = [&](const at::Tensor& queries, std::int64_t count, const at::Tensor& labels, const char* text) {
-    EXPECT_THAT([&] { (void)hardest_negatives(queries, bank, count, labels); }, ThrowsMessage<ConfigError>(HasSubstr(text)));
+    EXPECT_THAT([&] { (void)hardest_negatives(queries, bank, count, labels); },
+                ThrowsMessage<ConfigError>(HasSubstr(text)));
   };
   refused(random_rows(2, 4, 1), 1, {}, "wanted [rows, 3]");
   refused(q, 0, {}, "count is 0");

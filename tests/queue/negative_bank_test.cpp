@@ -77,6 +77,7 @@ std::int64_t follow_golden_trace(NegativeBank& bank, const test::GoldenFile& fil
   return most_on_disk;
 }
 
+// Rows 2 and 28 of the bugs of others: batches larger than the bank, and a full bank that seems empty.
 TEST_P(Bank, FollowsTheGoldenRingTrace) {
   const auto file = test::GoldenFile::open("07_ring_trace");
   const std::int64_t capacity = test::tensor(file, "capacity").item<std::int64_t>();
@@ -204,6 +205,7 @@ TEST_P(Bank, RefusesKeysOfAnotherKindAndKeepsWhatItHas) {
   EXPECT_TRUE(contents(bank).equal(rows.to(at::kHalf).to(at::kFloat)));
 }
 
+// Row 29 of the bugs of others: NaN keys that stay in the bank until they are pushed out.
 TEST_P(Bank, DropsRowsThatAreNotFiniteAsStoredAndSaysSoOnce) {
   NegativeBank bank(tiers_.get(), bank_options({20, 3, at::kHalf, 2}, GetParam()));
   at::Tensor rows = random_rows(8, 3, 1);

@@ -13,8 +13,8 @@ using offload::kPageBytes;
 
 TEST(PageRuns, MergesNeighboursAndReadsSmallGapsAlong) {
   PageRuns runs(100);
-  EXPECT_EQ(runs.add(3, 100, 50), 100U);                        // Page 0.
-  EXPECT_EQ(runs.add(3, 100, 50), 100U);                        // Again.
+  EXPECT_EQ(runs.add(3, 100, 50), 100U);                         // Page 0.
+  EXPECT_EQ(runs.add(3, 100, 50), 100U);                         // Again.
   EXPECT_EQ(runs.add(3, kPageBytes - 10, 20), kPageBytes - 10);  // Pages 0 and 1.
   const std::uint64_t last = (1 + PageRuns::kGapPages + 1) * kPageBytes;
   EXPECT_EQ(runs.add(3, last, 8), last);

@@ -204,6 +204,7 @@ TEST_P(GoldenInfoNce, SurvivesLogitsBeyondTheRangeOfHalf) {
   });
 }
 
+// Row 28 of the bugs of others: a loss that is capped where a probability underflows.
 TEST_P(GoldenInfoNce, NeitherCapsNorLosesExtremeRows) {
   const GoldenFile file = GoldenFile::open("04_moco_adversarial");
   for (std::int64_t row = 0; row < 4; ++row) {

@@ -62,6 +62,17 @@ TEST(Moco, ShowsOneBankToAllMicroBatchesOfAWindow) {
   EXPECT_EQ(moco.bank().size(), 14);
 }
 
+TEST(Moco, ForgetsTheKeysOfAStepThatWasSkippedAndDoesNotFollowIt) {
+  const Config config = small_config();
+  Moco moco(config, {4, 2}, memory());
+  (void)moco.loss(images(6), images(6), {});
+  moco.finish_window(/*stepped=*/false);
+  EXPECT_EQ(moco.bank().size(), 0);
+  (void)moco.loss(images(4), images(4), {});
+  moco.finish_window();
+  EXPECT_EQ(moco.bank().size(), 4);
+}
+
 TEST(Moco, EntersTheKeysOfAWindowInTheOrderOfItsMicroBatches) {
   const Config config = small_config();
   at::manual_seed(5);
