@@ -61,6 +61,7 @@ NegativeBank::NegativeBank(std::shared_ptr<offload::Tiers> tiers, const BankOpti
     label_reservation_ = tiers_->host().reserve(placement_.label_bytes, options_.name + " labels");
     labels_.emplace(options_.capacity_limit());
   }
+  options_.capacity_max = options.capacity_limit();  // Stays what it is when the capacity changes.
   ring_.resize(options_.capacity);
 }
 

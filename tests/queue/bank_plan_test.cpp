@@ -82,7 +82,12 @@ void expect_forecast_holds(test::Random& random, Storage storage) {
   std::vector<BankOperation> operations;
   BankTraffic sum;
   for (int i = 0; i < 40; ++i) {
-    if (random.chance(1, 2)) {
+    if (random.chance(1, 8)) {
+      const auto capacity = static_cast<std::int64_t>(random.between(1, static_cast<std::uint64_t>(shape.capacity)));
+      operations.push_back({BankOperation::Kind::kResize, capacity});
+      forecast.resize(capacity);
+      bank.resize(capacity);
+    } else if (random.chance(1, 2)) {
       operations.push_back({BankOperation::Kind::kScan});
       const BankTraffic step = forecast.scan();
       EXPECT_EQ(step.read_bytes, bank.predicted_read_bytes_per_scan());

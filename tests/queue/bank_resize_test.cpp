@@ -101,6 +101,15 @@ TEST_P(Resize, TakesNoMoreThanWasSetAsideForTheLongest) {
   EXPECT_EQ(place_bank(largest).host_bytes(), place_bank(full).host_bytes());
 }
 
+TEST_P(Resize, GoesBackToTheCapacityThatItWasMadeWith) {
+  NegativeBank bank(tiers_.get(), options(20, 0, 7));
+  bank.resize(5);
+  bank.resize(20);
+  bank.enqueue(ids(0, 30));
+  EXPECT_TRUE(contents(bank).equal(ids(10, 20)));
+  EXPECT_THROW(bank.resize(21), ConfigError);
+}
+
 TEST_P(Resize, CountsVersions) {
   NegativeBank bank(tiers_.get(), options(20, 40, 7));
   std::uint64_t version = bank.version();
