@@ -28,8 +28,9 @@ Json name_json(const BenchReference& reference) {
 Json row_json(const BenchRow& row) {
   const BenchRowHead& head = row.head;
   const bool to_peer = head.bar && head.bar->to == BenchBar::To::kPeer;
+  const bool measured = row.why_absent.empty();
   Json::Object members{{"name", head.name},
-                       {"value", row.value},
+                       {"value", measured ? Json(row.value) : Json(nullptr)},
                        {"unit", head.unit},
                        {"bound", optional_json(row.bound)},
                        {"bound_name", name_json(head.bound)},
@@ -40,8 +41,8 @@ Json row_json(const BenchRow& row) {
                        {"bar", head.bar ? Json(head.bar->ratio) : Json(nullptr)},
                        {"bar_to", head.bar ? Json(to_peer ? "peer" : "bound") : Json(nullptr)},
                        {"met", row.met ? Json(*row.met) : Json(nullptr)},
-                       {"spread", row.spread}};
-  std::string why;
+                       {"spread", measured ? Json(row.spread) : Json(nullptr)}};
+  std::string why = row.why_absent;
   for (const BenchReference& reference : {head.bound, head.peer}) {
     if (!reference.why_absent.empty()) {
       why += (why.empty() ? "" : "; ") + reference.name + ": " + reference.why_absent;
@@ -127,7 +128,7 @@ BenchRow make_bench_row(BenchRowHead head, const std::vector<BenchRound>& rounds
     values.push_back(round.value);
   }
   row.value = quantile(values, 0.5);
-  row.spread = interquartile_range(values) / row.value;
+  row.spread = row.value == 0.0 ? 0.0 : interquartile_range(values) / row.value;
   const auto take = [&](BenchBar::To to, std::optional<double> BenchRound::*member, std::optional<double>& ratio) {
     const std::vector<double> all = ratios(row.head, rounds, member);
     if (all.empty()) {
@@ -148,6 +149,13 @@ BenchRow make_bench_row(BenchRowHead head, const std::vector<BenchRound>& rounds
   if (!to_peer) {
     take(BenchBar::To::kBound, &BenchRound::bound, row.ratio_to_bound);
   }
+  return row;
+}
+
+BenchRow absent_bench_row(BenchRowHead head, std::string why) {
+  SPILLWAY_CHECK(!why.empty(), "a row is absent for a reason");
+  BenchRow row{.head = std::move(head)};
+  row.why_absent = std::move(why);
   return row;
 }
 
@@ -186,6 +194,9 @@ std::string bench_table(const std::vector<BenchRow>& rows) {
   };
   for (const BenchRow& row : rows) {
     const BenchRowHead& head = row.head;
+    const bool measured = row.why_absent.empty();
+    const std::optional<double> value = measured ? std::optional(row.value) : std::nullopt;
+    const std::optional<double> spread = measured ? std::optional(row.spread) : std::nullopt;
     const bool small = row.value < 0.1;
     const char* const digits = small ? "%.4f" : "%.2f";
     std::string bar = "-";
@@ -195,9 +206,12 @@ std::string bench_table(const std::vector<BenchRow>& rows) {
              : *row.met ? ", met"
                         : ", missed");
     }
-    text += format(head.name.c_str(), head.unit.c_str(), number(row.value, digits), number(row.bound, digits),
+    text += format(head.name.c_str(), head.unit.c_str(), number(value, digits), number(row.bound, digits),
                    number(row.peer, digits), number(row.ratio_to_bound), number(row.ratio_to_peer),
-                   number(row.spread, "%.3f"), bar);
+                   number(spread, "%.3f"), bar);
+    if (!measured) {
+      text += "  " + head.name + " was not measured: " + row.why_absent + ".\n";
+    }
     refer("Bound", head.bound, head.name);
     refer("Peer", head.peer, head.name);
   }

@@ -51,10 +51,14 @@ struct BenchRow {
   /// Interquartile range of the ratio that the bar is about, else of that to the bound, else of that to the peer;
   /// without any, of the value relative to its median.
   double spread = 0.0;
+  std::string why_absent = {};  ///< Why nothing of the row could be measured; empty where it was.
 };
 
 /// Precondition: at least one round; a reference that is present has a value in every round.
 [[nodiscard]] BenchRow make_bench_row(BenchRowHead head, const std::vector<BenchRound>& rounds);
+
+/// A row that could not be measured here: its numbers are null. Precondition: `why` is not empty.
+[[nodiscard]] BenchRow absent_bench_row(BenchRowHead head, std::string why);
 
 /// {bench, machine, rows}: the document that `spillway bench … --json` writes.
 [[nodiscard]] Json bench_json(const std::string& bench, Json machine, const std::vector<BenchRow>& rows);

@@ -27,7 +27,6 @@ constexpr std::array kAbsentCommands = {
 };
 
 constexpr std::array kAbsentBenches = {
-    Absent{"bank", "the programs in build/default/bench measure the bank"},
     Absent{"step", "the programs in build/default/bench measure a step"},
     Absent{"data", "`spillway bench io` is the bench that there is"},
 };
@@ -142,9 +141,24 @@ void add_bench_optimizer(CLI::App& bench, BenchOptimizerOptions& options) {
   refuse_report(*optimizer);
 }
 
-void add_bench(CLI::App& app, BenchIoOptions& options, BenchOptimizerOptions& optimizer) {
+void add_bench_bank(CLI::App& bench, BenchBankOptions& options) {
+  CLI::App* bank = bench.add_subcommand("bank", "The loss over a bank beside LibTorch's usual way, and from disk");
+  bank->add_option("--json", options.json, "Write the results to this file");
+  bank->add_option("--nvme-path", options.nvme_path,
+                   "Folder on the disk that a bank is streamed from (the current one)");
+  bank->add_option("--capacity", options.capacity, "Keys of the banks in memory (65536)");
+  bank->add_option_function<std::string>(
+      "--bytes", [&options](const std::string& text) { options.bytes = parse_byte_size(text, "--bytes"); },
+      "Size of the bank on disk (2GiB), of which an eighth is its host budget; the disk needs twice that");
+  bank->add_option("--rounds", options.rounds, "Rounds of each row (11)")->check(whole_number_from(1));
+  bank->add_option("--rows", options.rows, "Measure these rows alone: memory_128,disk_8,…")->delimiter(',');
+  refuse_report(*bank);
+}
+
+void add_bench(CLI::App& app, BenchIoOptions& options, BenchOptimizerOptions& optimizer, BenchBankOptions& bank) {
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine, and Spillway on it");
   add_bench_optimizer(*bench, optimizer);
+  add_bench_bank(*bench, bank);
   CLI::App* io = bench->add_subcommand("io", "Reads and overwrites of the storage engine beside what the disk can do");
   io->add_option("--json", options.json, "Write the results to this file");
   io->add_option("--nvme-path", options.nvme_path, "Folder on the disk that is measured (the current one)");
@@ -178,12 +192,13 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   TrainFlags train;
   BenchIoOptions bench_io;
   BenchOptimizerOptions bench_optimizer;
+  BenchBankOptions bench_bank;
   ProbeFlags probe;
   PlanFlags plan;
   add_train(app, train);
   add_plan(app, plan);
   add_probe(app, probe);
-  add_bench(app, bench_io, bench_optimizer);
+  add_bench(app, bench_io, bench_optimizer, bench_bank);
   for (const Absent& absent : kAbsentCommands) add_absent_command(app, "spillway ", absent);
 
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // As CLI11 wants them.
@@ -203,6 +218,7 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   const CLI::App* const bench = app.get_subcommand("bench");
   if (bench->got_subcommand("io")) return bench_io;
   if (bench->got_subcommand("optimizer")) return bench_optimizer;
+  if (bench->got_subcommand("bank")) return bench_bank;
   throw ConfigError("spillway bench: which bench? `spillway bench --help` lists them");
 }
 

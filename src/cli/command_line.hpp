@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include <spillway/app/bench/bench_bank.hpp>
 #include <spillway/app/bench/bench_io.hpp>
 #include <spillway/app/bench/bench_optimizer.hpp>
 
@@ -50,7 +51,8 @@ struct Information {
   std::string text;
 };
 
-using Command = std::variant<Information, TrainFlags, BenchIoOptions, BenchOptimizerOptions, ProbeFlags, PlanFlags>;
+using Command = std::variant<Information, TrainFlags, BenchIoOptions, BenchOptimizerOptions, BenchBankOptions,
+                             ProbeFlags, PlanFlags>;
 
 /// Reads the command line, without the program's name.
 /// @throws ConfigError with one line for whatever is not understood: an unknown or contradictory flag, a value of the

@@ -120,7 +120,7 @@ TEST(CommandLine, SaysOfWhatIsStillMissingThatItIs) {
                                                          {"verify", "run"},
                                                          {"export", "run", "--format", "torch"},
                                                          {"bench", "optimizer", "--report", "a"},
-                                                         {"bench", "bank", "--json", "a"},
+                                                         {"bench", "bank", "--report", "a"},
                                                          {"bench", "step"},
                                                          {"bench", "data"},
                                                          {"bench", "io", "--report", "a"},
@@ -161,6 +161,15 @@ TEST(CommandLine, TakesTheBenchOfTheOptimizer) {
   EXPECT_THAT(options.rows, ElementsAre("fp32_flat"));
   EXPECT_EQ(options.numel, 262'144U);
   EXPECT_EQ(options.json, "o.json");
+}
+
+TEST(CommandLine, TakesTheBenchOfTheBank) {
+  const auto options = std::get<BenchBankOptions>(parse_command_line(
+      {"bench", "bank", "--rows", "memory_128,disk_8", "--capacity", "512", "--bytes", "16MiB", "--nvme-path", "d"}));
+  EXPECT_THAT(options.rows, ElementsAre("memory_128", "disk_8"));
+  EXPECT_EQ(options.capacity, 512U);
+  EXPECT_EQ(options.bytes, std::uint64_t{16} << 20);
+  EXPECT_EQ(options.nvme_path, "d");
 }
 
 TEST(CommandLine, TakesAFileForTheTrace) { EXPECT_EQ(train({"--trace", "a.json"}).trace, "a.json"); }
