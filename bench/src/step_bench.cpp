@@ -55,7 +55,7 @@ void run_steps(benchmark::State& state, bool on_disk) {
   std::uint64_t window = 0;
   const auto next = [&] { return step.run(order, plan.place(window++ % plan.steps_per_epoch())); };
   // So many that the bank is full and its cold segments are on disk.
-  while (moco.bank().size() < moco.bank().capacity()) {
+  while (moco.bank()->size() < moco.bank()->capacity()) {
     if (!std::isfinite(next().loss)) state.SkipWithError("the loss is not finite");
   }
   const std::uint64_t read = tiers->stats().read_bytes;

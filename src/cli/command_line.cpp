@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include <spillway/app/cli/byte_size.hpp>
+#include <spillway/app/config/config_keys.hpp>
 #include <spillway/offload/error.hpp>
 
 namespace spillway::app {
@@ -30,8 +31,6 @@ constexpr std::array kAbsentBenches = {
     Absent{"step", "the programs in build/default/bench measure a step"},
     Absent{"data", "`spillway bench io` is the bench that there is"},
 };
-
-constexpr std::array<std::string_view, 4> kAbsentMethods = {"simclr", "byol", "simsiam", "supcon"};
 
 constexpr std::array kAbsentTrainFlags = {
     Absent{"--resume", "there are no checkpoints yet: a run starts anew"},
@@ -64,11 +63,9 @@ void add_run_options(CLI::App* train, TrainFlags& flags) {
   train->add_option("--set", flags.set, "key.sub=value: sets one key of the configuration; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
-  train->add_option("--method", flags.method, "moco")->check([](const std::string& method) {
-    if (method == "moco") return std::string();
-    if (std::count(kAbsentMethods.begin(), kAbsentMethods.end(), method) != 0) refuse("--method " + method, "moco is");
-    return "'" + method + "' is no method; moco is";
-  });
+  const auto methods = method_names();
+  train->add_option("--method", flags.method, "moco, simclr, supcon, byol or simsiam")
+      ->check(CLI::IsMember(std::vector<std::string>(methods.begin(), methods.end())));
   train->add_option("--data", flags.data, "mnist5k, digits, synthetic, or the path of a CSV or IDX file or IDX folder");
   train->add_option("--encoder", flags.encoder, "small_cnn or mlp");
   CLI::Option* epochs =

@@ -12,7 +12,8 @@ enum class OffloadDevice : std::uint8_t { kNone, kCpu, kNvme };
 enum class EngineChoice : std::uint8_t { kAuto, kIoUring, kThreads };
 enum class BankDtype : std::uint8_t { kFp16, kBf16, kFp32, kFp64 };
 enum class EncoderKind : std::uint8_t { kMlp, kSmallCnn };
-enum class Method : std::uint8_t { kMoco };
+enum class Method : std::uint8_t { kMoco, kSimClr, kSupCon, kByol, kSimSiam };
+enum class HeadKind : std::uint8_t { kMlp, kBatchNorm, kBatchNormOutput };
 
 /// `optimizer`: type and params. Only the fields of the chosen type have an effect; the others keep their defaults.
 struct OptimizerConfig {
@@ -65,12 +66,15 @@ struct BankConfig {
   bool operator==(const BankConfig&) const = default;
 };
 
+/// The defaults are MoCo's; apply_method_defaults() has those of the other methods.
 struct ContrastiveConfig {
   double temperature = 0.2;
   std::uint64_t queue_size = 2048;  ///< Rows in the bank.
-  double momentum = 0.99;           ///< Of the key encoder: key = momentum * key + (1 - momentum) * query.
+  double momentum = 0.99;           ///< Of MoCo's key encoder and BYOL's target: k = momentum * k + (1 - momentum) * q.
+  HeadKind projection_head = HeadKind::kMlp;
   std::uint64_t projection_hidden_dim = 256;
   std::uint64_t projection_dim = 64;
+  std::uint64_t predictor_hidden_dim = 256;  ///< BYOL and SimSiam.
   std::uint64_t batch_norm_groups = 4;
   BankConfig bank{};
   bool operator==(const ContrastiveConfig&) const = default;
@@ -154,6 +158,9 @@ struct Config {
   EncoderConfig encoder;
   OffloadConfig offload;
   EvaluationConfig evaluation;
+
+  /// Whether the method compares with a bank of negatives.
+  [[nodiscard]] bool has_bank() const noexcept { return method == Method::kMoco; }
   bool operator==(const Config&) const = default;
 };
 

@@ -10,11 +10,12 @@ namespace {
 using Names = std::span<const std::string_view>;
 
 // In the order of the enumerators.
-constexpr std::array<std::string_view, 1> kMethods = {"moco"};
+constexpr std::array<std::string_view, 5> kMethods = {"moco", "simclr", "supcon", "byol", "simsiam"};
 constexpr std::array<std::string_view, 3> kOptimizers = {"Adam", "AdamW", "SGD"};
 constexpr std::array<std::string_view, 3> kDevices = {"none", "cpu", "nvme"};
 constexpr std::array<std::string_view, 3> kEngines = {"auto", "io_uring", "threads"};
 constexpr std::array<std::string_view, 4> kDtypes = {"fp16", "bf16", "fp32", "fp64"};
+constexpr std::array<std::string_view, 3> kHeads = {"mlp", "batch_norm", "batch_norm_output"};
 constexpr std::array<std::string_view, 2> kEncoders = {"mlp", "small_cnn"};
 
 constexpr IntegerRange kCount{.min = 1};
@@ -77,8 +78,10 @@ void visit_contrastive(BlockVisitor& visitor, ContrastiveConfig& config) {
   visitor.number("temperature", config.temperature, kAboveZero);
   visitor.integer("queue_size", config.queue_size, kCount);
   visitor.number("momentum", config.momentum, kShare);
+  choose(visitor, "projection_head", config.projection_head, kHeads);
   visitor.integer("projection_hidden_dim", config.projection_hidden_dim, kPositive32);
   visitor.integer("projection_dim", config.projection_dim, kPositive32);
+  visitor.integer("predictor_hidden_dim", config.predictor_hidden_dim, kPositive32);
   visitor.integer("batch_norm_groups", config.batch_norm_groups, kPositive32);
   visitor.block("bank", BlockOwner::kOurs, [&](BlockVisitor& inner) {
     choose(inner, "dtype", config.bank.dtype, kDtypes);
@@ -159,6 +162,34 @@ void visit_config(BlockVisitor& visitor, Config& config) {
   visitor.block("encoder", ours, [&](BlockVisitor& inner) { visit_encoder(inner, config.encoder); });
   visitor.block("offload", ours, [&](BlockVisitor& inner) { visit_offload(inner, config.offload); });
   visitor.block("evaluation", ours, [&](BlockVisitor& inner) { visit_evaluation(inner, config.evaluation); });
+}
+
+std::string_view to_string(Method method) noexcept { return kMethods[static_cast<std::size_t>(method)]; }
+
+std::span<const std::string_view> method_names() noexcept { return kMethods; }
+
+void apply_method_defaults(Config& config, Method method) noexcept {
+  config.method = method;
+  ContrastiveConfig& contrastive = config.contrastive;
+  if (method != Method::kMoco) contrastive.batch_norm_groups = 1;  // The others have no keys to tell from queries.
+  switch (method) {
+    case Method::kMoco:
+      break;
+    case Method::kSimClr:
+      contrastive.temperature = 0.5;  // Chen et al. 2020, app. B.9: CIFAR-10.
+      break;
+    case Method::kSupCon:
+      contrastive.temperature = 0.1;  // Khosla et al. 2020, sec. 4.4.
+      break;
+    case Method::kByol:
+      contrastive.projection_head = HeadKind::kBatchNorm;  // Grill et al. 2020, sec. 3.3.
+      break;
+    case Method::kSimSiam:  // Chen & He 2021, sec. 3 and app. D: the predictor's inside is a quarter as wide.
+      contrastive.projection_head = HeadKind::kBatchNormOutput;
+      contrastive.projection_dim = 256;
+      contrastive.predictor_hidden_dim = 64;
+      break;
+  }
 }
 
 bool is_own_top_level_key(std::string_view key) noexcept {

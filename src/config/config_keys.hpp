@@ -13,6 +13,13 @@ namespace spillway::app {
 /// visited first.
 void visit_config(BlockVisitor& visitor, Config& config);
 
+/// As the configuration spells it.
+[[nodiscard]] std::string_view to_string(Method method) noexcept;
+[[nodiscard]] std::span<const std::string_view> method_names() noexcept;
+
+/// Sets `method` and the keys of `contrastive` whose default depends on it, to what its authors took for small images.
+void apply_method_defaults(Config& config, Method method) noexcept;
+
 /// A key of DeepSpeed's that is understood and has no effect, or none yet.
 struct InertKey {
   std::string_view path;      ///< From the top: "zero_optimization.overlap_comm".

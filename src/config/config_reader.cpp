@@ -1,7 +1,6 @@
 #include <spillway/app/config/config_reader.hpp>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <utility>
 
@@ -67,10 +66,6 @@ double checked_number(const std::string& path, const Json& json, NumberRange ran
     wrong_value(path, wanted_number(range), json);
   }
   return value;
-}
-
-bool same_ignoring_case(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
 const InertKey* find_inert(std::string_view path) {

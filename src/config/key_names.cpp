@@ -1,6 +1,7 @@
 #include <spillway/app/config/key_names.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 #include <vector>
 
@@ -13,6 +14,10 @@ constexpr std::size_t kLongestName = 64;
 std::size_t tolerated_edits(std::string_view name) { return std::max<std::size_t>(2, name.size() / 4); }
 
 }  // namespace
+
+bool same_ignoring_case(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+}
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);

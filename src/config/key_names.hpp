@@ -7,6 +7,8 @@
 
 namespace spillway::app {
 
+[[nodiscard]] bool same_ignoring_case(std::string_view a, std::string_view b);
+
 /// Insertions, deletions and replacements that turn one name into the other.
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
 

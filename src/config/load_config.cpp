@@ -95,10 +95,32 @@ void check_together(const Config& config) {
 /// What goes to NVMe goes to the run's folder where no other is named.
 void resolve_nvme_paths(Config& config) {
   const bool wanted = config.zero.offload_optimizer.device == OffloadDevice::kNvme ||
-                      config.contrastive.bank.device == OffloadDevice::kNvme ||
+                      (config.has_bank() && config.contrastive.bank.device == OffloadDevice::kNvme) ||
                       config.offload.gradients == OffloadDevice::kNvme;
   if (wanted && config.offload.nvme_paths.empty()) {
     config.offload.nvme_paths = {config.out};
+  }
+}
+
+/// The method, whose defaults the other keys start from. Anything else than a method is left to the reader, which
+/// names it.
+Method read_method(const Json& name) {
+  const auto* text = name.get_if<std::string>();
+  for (std::size_t i = 0; text != nullptr && i < method_names().size(); ++i) {
+    if (same_ignoring_case(method_names()[i], *text)) return static_cast<Method>(i);
+  }
+  return Method::kMoco;
+}
+
+/// Keys of a bank that the method has not.
+void warn_of_unused_bank(const Json& root, const Config& config, std::vector<std::string>& warnings) {
+  std::vector<std::string> unused;
+  for (const char* key : {"contrastive.queue_size", "contrastive.bank"}) {
+    if (!config.has_bank() && find_at(root, key) != nullptr) unused.emplace_back(key);
+  }
+  if (!unused.empty()) {
+    warnings.push_back("without effect, as " + std::string(to_string(config.method)) +
+                       " has no bank: " + joined(unused));
   }
 }
 
@@ -148,6 +170,9 @@ ResolvedConfig load_config(const ConfigRequest& request) {
   check_unbuilt(root);
 
   Config& config = resolved.config;
+  if (const Json* name = find_at(root, "method"); name != nullptr) {
+    apply_method_defaults(config, read_method(*name));
+  }
   const BatchSizes defaults{config.train_batch_size, config.micro_batch_size_per_gpu,
                             config.gradient_accumulation_steps};
   config.train_batch_size = config.micro_batch_size_per_gpu = config.gradient_accumulation_steps = 0;  // Not given.
@@ -164,10 +189,11 @@ ResolvedConfig load_config(const ConfigRequest& request) {
   config.gradient_accumulation_steps = sizes.accumulation;
   resolve_length(config, root);
   if (config.out.empty()) {
-    config.out = "runs/moco";
+    config.out = "runs/" + std::string(to_string(config.method));
   }
   resolve_nvme_paths(config);
   check_together(config);
+  warn_of_unused_bank(root, config, resolved.warnings);
   add_warnings(notes, config.zero.stage, request.world_size, resolved.warnings);
   config.zero.stage = std::min<std::uint64_t>(config.zero.stage, 2);
   return resolved;

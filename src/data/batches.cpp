@@ -41,6 +41,13 @@ at::Tensor make_images(const ImageSet& set) {
   return images;
 }
 
+at::Tensor make_labels(const ImageSet& set, std::span<const std::uint32_t> samples) {
+  at::Tensor labels = at::empty({static_cast<std::int64_t>(samples.size())}, at::kLong);
+  std::ranges::transform(samples, labels.mutable_data_ptr<std::int64_t>(),
+                         [&](std::uint32_t sample) { return std::int64_t{set.labels[sample]}; });
+  return labels;
+}
+
 at::Tensor make_labels(const ImageSet& set) {
   at::Tensor labels = at::empty({set.size()}, at::kLong);
   std::ranges::copy(set.labels, labels.mutable_data_ptr<std::int64_t>());

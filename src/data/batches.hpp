@@ -25,6 +25,9 @@ struct BatchView {
 /// The whole set, not augmented: [size, 1, H, W] float32 in [0, 1], on the CPU.
 [[nodiscard]] at::Tensor make_images(const ImageSet& set);
 
+/// The labels of `samples`: [samples] int64, on the CPU.
+[[nodiscard]] at::Tensor make_labels(const ImageSet& set, std::span<const std::uint32_t> samples);
+
 /// The labels of the whole set: [size] int64, on the CPU.
 [[nodiscard]] at::Tensor make_labels(const ImageSet& set);
 

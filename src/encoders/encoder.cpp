@@ -13,6 +13,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <spillway/app/encoders/grouped_batch_norm.hpp>
+#include <spillway/app/encoders/heads.hpp>
 
 namespace spillway::app {
 namespace {
@@ -28,18 +29,6 @@ class Encoder : public torch::nn::Module {
  public:
   virtual at::Tensor forward(const at::Tensor& images) = 0;
   [[nodiscard]] virtual std::int64_t feature_dim() const = 0;
-};
-
-class ProjectionHead final : public torch::nn::Module {
- public:
-  ProjectionHead(std::int64_t feature_dim, std::int64_t hidden_dim, std::int64_t projection_dim)
-      : fc1_(register_module("fc1", std::make_shared<torch::nn::LinearImpl>(feature_dim, hidden_dim))),
-        fc2_(register_module("fc2", std::make_shared<torch::nn::LinearImpl>(hidden_dim, projection_dim))) {}
-
-  at::Tensor forward(const at::Tensor& features) { return fc2_->forward(at::relu(fc1_->forward(features))); }
-
- private:
-  std::shared_ptr<torch::nn::LinearImpl> fc1_, fc2_;
 };
 
 namespace {
@@ -130,12 +119,15 @@ class ProjectedEncoder::Network final : public torch::nn::Module {
  public:
   Network(std::shared_ptr<Encoder> made_encoder, const ContrastiveConfig& contrastive)
       : encoder(register_module("encoder", std::move(made_encoder))),
-        head(register_module("head", std::make_shared<ProjectionHead>(encoder->feature_dim(),
-                                                                      signed_of(contrastive.projection_hidden_dim),
-                                                                      signed_of(contrastive.projection_dim)))) {}
+        head(register_module("head",
+                             std::make_shared<Head>(contrastive.projection_head,
+                                                    HeadShape{.in = encoder->feature_dim(),
+                                                              .hidden = signed_of(contrastive.projection_hidden_dim),
+                                                              .out = signed_of(contrastive.projection_dim),
+                                                              .groups = signed_of(contrastive.batch_norm_groups)}))) {}
 
   std::shared_ptr<Encoder> encoder;
-  std::shared_ptr<ProjectionHead> head;
+  std::shared_ptr<Head> head;
 };
 
 ProjectedEncoder::ProjectedEncoder(const EncoderConfig& encoder, const ContrastiveConfig& contrastive,
@@ -146,8 +138,10 @@ ProjectedEncoder::ProjectedEncoder(ProjectedEncoder&&) noexcept = default;
 ProjectedEncoder& ProjectedEncoder::operator=(ProjectedEncoder&&) noexcept = default;
 ProjectedEncoder::~ProjectedEncoder() = default;
 
+at::Tensor ProjectedEncoder::projection(const at::Tensor& images) { return network_->head->forward(features(images)); }
+
 at::Tensor ProjectedEncoder::project(const at::Tensor& images) {
-  const at::Tensor projected = network_->head->forward(features(images));
+  const at::Tensor projected = projection(images);
   // The floor keeps a row of zeros at zero, with a finite gradient.
   return projected / projected.norm(2, 1, true).clamp_min(1e-12);
 }

@@ -27,8 +27,8 @@ struct NamedTensor {
 ///
 /// Encoder small_cnn: one 3 × 3 convolution per entry of channels, each with batch-norm and ReLU, halved in size while
 /// at least 4 pixels are left; features are averages over 2 × 2 regions. Encoder mlp: one linear layer per entry of
-/// hidden, each with batch-norm and ReLU. The head is MoCo v2's: linear, ReLU, linear. Batch-norms are grouped
-/// (GroupedBatchNorm).
+/// hidden, each with batch-norm and ReLU. The head is one of two layers (Head), as `projection_head` says. Batch-norms
+/// are grouped (GroupedBatchNorm).
 ///
 /// Names are stable, because weights are hashed and saved in name order: encoder.conv1.weight,
 /// encoder.bn1.running_mean, head.fc1.bias, … Starts in training mode. Not thread-safe. The torch::nn modules stay in
@@ -44,6 +44,8 @@ class ProjectedEncoder {
 
   /// What the contrastive loss compares: [N, 1, H, W] float32 to [N, projection_dim], rows of length 1.
   [[nodiscard]] at::Tensor project(const at::Tensor& images);
+  /// The same before the rows are brought to length 1.
+  [[nodiscard]] at::Tensor projection(const at::Tensor& images);
   /// What is evaluated: [N, 1, H, W] float32 to [N, feature_dim()].
   [[nodiscard]] at::Tensor features(const at::Tensor& images);
   [[nodiscard]] std::int64_t feature_dim() const noexcept;

@@ -37,17 +37,15 @@ queue::BankOptions bank_options(const Config& config) {
 }
 
 Moco::Moco(const Config& config, ImageGeometry geometry, std::shared_ptr<offload::Tiers> tiers)
-    : temperature_(config.contrastive.temperature),
-      network_(config.encoder, config.contrastive, geometry),
-      momentum_encoder_({config.encoder, config.contrastive, geometry}, network_, config.contrastive.momentum),
+    : TrainingMethod({config.encoder, config.contrastive, geometry}),
+      temperature_(config.contrastive.temperature),
+      momentum_encoder_({config.encoder, config.contrastive, geometry}, network(), config.contrastive.momentum),
       bank_(std::move(tiers), bank_options(config)),
-      window_(bank_) {
-  network_.train(true);
-}
+      window_(bank_) {}
 
-at::Tensor Moco::loss(const at::Tensor& queries, const at::Tensor& keys, const StreamName& shuffle) {
-  const at::Tensor q = network_.project(queries);
-  const at::Tensor k = momentum_encoder_.encode(keys, shuffled_rows(keys.size(0), shuffle));
+at::Tensor Moco::loss(const MicroBatch& batch) {
+  const at::Tensor q = network().project(batch.view0);
+  const at::Tensor k = momentum_encoder_.encode(batch.view1, shuffled_rows(batch.view1.size(0), batch.key_order));
   const at::Tensor loss = queue::info_nce(q, k, bank_, temperature_).loss;
   window_.add(k);
   return loss;

@@ -1,7 +1,9 @@
 #include <spillway/app/training/run_parts.hpp>
 
+#include <optional>
 #include <utility>
 
+#include <spillway/app/methods/moco.hpp>
 #include <spillway/app/training/optimizer_factory.hpp>
 #include <spillway/distributed/launch.hpp>
 #include <spillway/distributed/process_group.hpp>
@@ -10,9 +12,9 @@
 namespace spillway::app {
 namespace {
 
-std::vector<at::Tensor> parameters_of(const ProjectedEncoder& network) {
+std::vector<at::Tensor> parameters_of(const TrainingMethod& method) {
   std::vector<at::Tensor> parameters;
-  for (const NamedTensor& parameter : network.parameters()) parameters.push_back(parameter.tensor);
+  for (const NamedTensor& parameter : method.parameters()) parameters.push_back(parameter.tensor);
   return parameters;
 }
 
@@ -21,19 +23,21 @@ std::vector<at::Tensor> parameters_of(const ProjectedEncoder& network) {
 RunParts::RunParts(const Config& config, const ImageSet& images, distributed::Collective& ranks, offload::LogSink log,
                    std::shared_ptr<offload::Trace> trace)
     : tiers_(make_tiers(config, std::move(log), trace)),
-      moco_(config, {images.width, images.height}, tiers_),
-      optimizer_(make_optimizer(config, parameters_of(moco_.network()), tiers_)),
-      step_(config, images, moco_, *optimizer_, ranks, trace.get()),
-      forecast_(bank_options(config), optimizer_->next_step_bytes(), optimizer_->steady_step_bytes(),
-                optimizer_->gradient_placement().disk_bytes) {}
+      method_(make_method(config, {images.width, images.height}, tiers_)),
+      optimizer_(make_optimizer(config, parameters_of(*method_), tiers_)),
+      step_(config, images, *method_, *optimizer_, ranks, trace.get()),
+      forecast_(config.has_bank() ? std::optional(bank_options(config)) : std::nullopt, optimizer_->next_step_bytes(),
+                optimizer_->steady_step_bytes(), optimizer_->gradient_placement().disk_bytes) {}
 
 std::vector<PlacementRow> RunParts::placement() {
-  return placement_rows(moco_.bank().placement(), optimizer_->placement(), optimizer_->gradient_placement());
+  queue::NegativeBank* const bank = method_->bank();
+  return placement_rows(bank == nullptr ? queue::BankPlacement() : bank->placement(), optimizer_->placement(),
+                        optimizer_->gradient_placement());
 }
 
 std::uint64_t RunParts::parameter_bytes() {
   std::uint64_t bytes = 0;
-  for (const NamedTensor& parameter : moco_.network().parameters()) bytes += parameter.tensor.nbytes();
+  for (const NamedTensor& parameter : method_->parameters()) bytes += parameter.tensor.nbytes();
   return bytes;
 }
 

@@ -7,7 +7,7 @@
 
 #include <spillway/app/config/config.hpp>
 #include <spillway/app/data/dataset.hpp>
-#include <spillway/app/methods/moco.hpp>
+#include <spillway/app/methods/training_method.hpp>
 #include <spillway/app/training/run_plan.hpp>
 #include <spillway/app/training/run_tiers.hpp>
 #include <spillway/app/training/traffic_forecast.hpp>
@@ -29,7 +29,7 @@ class RunParts {
            std::shared_ptr<offload::Trace> trace = nullptr);
 
   [[nodiscard]] offload::Tiers& tiers() noexcept { return *tiers_; }
-  [[nodiscard]] Moco& moco() noexcept { return moco_; }
+  [[nodiscard]] TrainingMethod& method() noexcept { return *method_; }
   [[nodiscard]] optimizer::Optimizer& optimizer() noexcept { return *optimizer_; }
   [[nodiscard]] TrainingStep& step() noexcept { return step_; }
   /// From the first step on.
@@ -40,7 +40,7 @@ class RunParts {
 
  private:
   std::shared_ptr<offload::Tiers> tiers_;
-  Moco moco_;
+  std::unique_ptr<TrainingMethod> method_;
   std::unique_ptr<optimizer::Optimizer> optimizer_;
   TrainingStep step_;
   TrafficForecast forecast_;

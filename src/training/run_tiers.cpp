@@ -55,7 +55,7 @@ std::shared_ptr<offload::Tiers> make_tiers(const Config& config, offload::LogSin
   options.log = std::move(log);
   options.trace = std::move(trace);
   const bool disk = config.zero.offload_optimizer.device == OffloadDevice::kNvme ||
-                    config.contrastive.bank.device == OffloadDevice::kNvme ||
+                    (config.has_bank() && config.contrastive.bank.device == OffloadDevice::kNvme) ||
                     config.offload.gradients == OffloadDevice::kNvme;
   if (disk) {
     options.nvme_path = config.offload.nvme_paths;

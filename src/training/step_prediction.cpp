@@ -44,10 +44,10 @@ StepPrediction predict_step(const MachineProbe& probe, const std::vector<Placeme
 }
 
 double measure_compute_s(RunParts& parts, const RunPlan& plan) {
-  queue::NegativeBank& bank = parts.moco().bank();
-  while (bank.size() < bank.capacity()) {
-    at::Tensor keys = at::randn({std::min<std::int64_t>(bank.capacity() - bank.size(), 4096), bank.dim()});
-    bank.enqueue(keys.div_(keys.norm(2, 1, true)));
+  queue::NegativeBank* const bank = parts.method().bank();
+  while (bank != nullptr && bank->size() < bank->capacity()) {
+    at::Tensor keys = at::randn({std::min<std::int64_t>(bank->capacity() - bank->size(), 4096), bank->dim()});
+    bank->enqueue(keys.div_(keys.norm(2, 1, true)));
   }
   const EpochOrder order = plan.order(0);
   double least_s = std::numeric_limits<double>::infinity();

@@ -28,8 +28,8 @@ struct StepPrediction {
                                           const optimizer::StepBytes& step, std::uint64_t micro_batches,
                                           double compute_s);
 
-/// Runs a few steps on a bank that it fills with random keys first, and takes the shortest, less what it waited for the
-/// disk. The parts are those of no training any more then.
+/// Runs a few steps, where there is a bank on one that it fills with random keys first, and takes the shortest, less
+/// what it waited for the disk. The parts are those of no training any more then.
 [[nodiscard]] double measure_compute_s(RunParts& parts, const RunPlan& plan);
 
 }  // namespace spillway::app

@@ -4,18 +4,22 @@
 
 namespace spillway::app {
 
-TrafficForecast::TrafficForecast(const queue::BankOptions& bank, const optimizer::StepBytes& first,
+TrafficForecast::TrafficForecast(const std::optional<queue::BankOptions>& bank, const optimizer::StepBytes& first,
                                  const optimizer::StepBytes& steady, std::uint64_t gradient_bytes)
-    : bank_(bank), optimizer_(first), steady_(steady), gradient_bytes_(gradient_bytes) {}
+    : optimizer_(first), steady_(steady), gradient_bytes_(gradient_bytes) {
+  if (bank) bank_.emplace(*bank);
+}
 
 optimizer::StepBytes TrafficForecast::next(std::span<const std::int64_t> micro_batch_rows) {
   optimizer::StepBytes bytes = optimizer_;
   optimizer_ = steady_;
-  bytes.read += micro_batch_rows.size() * bank_.scan().read_bytes;
   bytes.read += (micro_batch_rows.size() + 1) * gradient_bytes_;
   bytes.written += micro_batch_rows.size() * gradient_bytes_;
-  const auto rows = std::accumulate(micro_batch_rows.begin(), micro_batch_rows.end(), std::int64_t{0});
-  bytes.written += bank_.enqueue(rows).written_bytes;
+  if (bank_) {
+    bytes.read += micro_batch_rows.size() * bank_->scan().read_bytes;
+    const auto rows = std::accumulate(micro_batch_rows.begin(), micro_batch_rows.end(), std::int64_t{0});
+    bytes.written += bank_->enqueue(rows).written_bytes;
+  }
   return bytes;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include <spillway/optimizer/sharded_optimizer.hpp>
@@ -14,17 +15,18 @@ namespace spillway::app {
 /// run is measured where the transfers are submitted, and compared. A value type.
 class TrafficForecast {
  public:
+  /// @param bank    None where the method has no bank.
   /// @param first   What the optimizer moves in its first step, @param steady in every later one.
   /// @param gradient_bytes  Of the sums of gradients on disk.
-  TrafficForecast(const queue::BankOptions& bank, const optimizer::StepBytes& first, const optimizer::StepBytes& steady,
-                  std::uint64_t gradient_bytes = 0);
+  TrafficForecast(const std::optional<queue::BankOptions>& bank, const optimizer::StepBytes& first,
+                  const optimizer::StepBytes& steady, std::uint64_t gradient_bytes = 0);
 
   /// The next step.
   /// @param micro_batch_rows  Rows of each micro-batch of its window, in order.
   optimizer::StepBytes next(std::span<const std::int64_t> micro_batch_rows);
 
  private:
-  queue::BankForecast bank_;
+  std::optional<queue::BankForecast> bank_;
   optimizer::StepBytes optimizer_;
   optimizer::StepBytes steady_;
   std::uint64_t gradient_bytes_;

@@ -12,6 +12,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
+#include <spillway/app/config/config_keys.hpp>
 #include <spillway/app/config/load_config.hpp>
 #include <spillway/app/data/dataset.hpp>
 #include <spillway/app/report/metrics.hpp>
@@ -112,15 +113,17 @@ Run::Run(const Config& config, const TrainOptions& options, Dataset dataset)
 
 void Run::announce() {
   const ImageSet& train = dataset_.images.train;
-  progress_.message("moco on " + dataset_.name + ": " + std::to_string(train.size()) + " images of " +
-                    std::to_string(train.width) + " x " + std::to_string(train.height) + " to train on, " +
-                    std::to_string(dataset_.images.test.size()) + " to test on; " + std::to_string(plan_.steps()) +
-                    " steps of " + std::to_string(config_.train_batch_size) + " images, " +
-                    std::to_string(at::get_num_threads()) + " threads");
+  progress_.message(
+      std::string(to_string(config_.method)) + " on " + dataset_.name + ": " + std::to_string(train.size()) +
+      " images of " + std::to_string(train.width) + " x " + std::to_string(train.height) + " to train on, " +
+      std::to_string(dataset_.images.test.size()) + " to test on; " + std::to_string(plan_.steps()) + " steps of " +
+      std::to_string(config_.train_batch_size) + " images, " + std::to_string(at::get_num_threads()) + " threads");
   for (const std::string& note : dataset_.notes) progress_.message(note);
-  progress_.message("the bank starts empty, so that the loss rises while its " +
-                    std::to_string(config_.contrastive.queue_size) + " rows fill up");
-  if (config_.contrastive.batch_norm_groups < 2) {
+  if (config_.has_bank()) {
+    progress_.message("the bank starts empty, so that the loss rises while its " +
+                      std::to_string(config_.contrastive.queue_size) + " rows fill up");
+  }
+  if (config_.method == Method::kMoco && config_.contrastive.batch_norm_groups < 2) {
     progress_.message(
         "contrastive.batch_norm_groups is 1: batch statistics tell which rows belong together; take 2 or more");
   }
@@ -146,7 +149,7 @@ Summary Run::operator()() {
   summary_.predicted_write_bytes = predicted.written;
   summary_.loss_first = summary_.loss_last = std::numeric_limits<double>::quiet_NaN();
   summary_.accuracy.raw = raw_accuracy(dataset_.images, config_);
-  summary_.accuracy.untrained = encoder_accuracy(dataset_.images, parts_.moco().network(), config_);
+  summary_.accuracy.untrained = encoder_accuracy(dataset_.images, parts_.method().network(), config_);
   try {
     loop();
   } catch (...) {
@@ -223,7 +226,7 @@ void Run::compare(std::uint64_t index, const StepMetrics& metrics) {
 }
 
 Summary Run::finish() {
-  summary_.accuracy.trained = encoder_accuracy(dataset_.images, parts_.moco().network(), config_);
+  summary_.accuracy.trained = encoder_accuracy(dataset_.images, parts_.method().network(), config_);
   summary_.seconds = seconds_since(start_);
   summary_.stall_share = steps_s_ > 0.0 ? stall_s_ / steps_s_ : 0.0;
   summary_.host = {parts_.tiers().host().limit_bytes(), parts_.tiers().host().peak_bytes()};
@@ -231,7 +234,7 @@ Summary Run::finish() {
     summary_.disk = {parts_.tiers().disk().limit_bytes(), parts_.tiers().disk().peak_bytes()};
   summary_.peak_rss_bytes = peak_resident_bytes();
   summary_.threads = static_cast<std::uint64_t>(at::get_num_threads());
-  summary_.weights_xxh3 = weights_xxh3(parts_.moco().network().parameters());
+  summary_.weights_xxh3 = weights_xxh3(parts_.method().parameters());
   write_json_file(std::filesystem::path(config_.out) / "summary.json", to_json(summary_));
   options_.out << describe(summary_) << std::flush;
   return summary_;

@@ -18,15 +18,13 @@ using offload::TraceSpan;
 using Track = offload::Trace::Track;
 
 constexpr std::uint32_t kKeyOrderPurpose = 0x4B000000U;
-constexpr std::uint32_t kQueryView = 0;
-constexpr std::uint32_t kKeyView = 1;
 
 }  // namespace
 
-TrainingStep::TrainingStep(const Config& config, const ImageSet& images, Moco& moco, optimizer::Optimizer& optimizer,
-                           distributed::Collective& ranks, offload::Trace* trace)
-    : config_(config), images_(images), moco_(moco), optimizer_(optimizer), ranks_(ranks), trace_(trace) {
-  for (const NamedTensor& parameter : moco_.network().parameters()) parameters_.push_back(parameter.tensor);
+TrainingStep::TrainingStep(const Config& config, const ImageSet& images, TrainingMethod& method,
+                           optimizer::Optimizer& optimizer, distributed::Collective& ranks, offload::Trace* trace)
+    : config_(config), images_(images), method_(method), optimizer_(optimizer), ranks_(ranks), trace_(trace) {
+  for (const NamedTensor& parameter : method_.parameters()) parameters_.push_back(parameter.tensor);
 }
 
 StepResult TrainingStep::run(const EpochOrder& order, const StepPlace& place) {
@@ -51,23 +49,25 @@ StepResult TrainingStep::run(const EpochOrder& order, const StepPlace& place) {
   }
   // Not the optimizer's zero_grad(), which starts the reads of a next step that may never come.
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
-  const TraceSpan span(trace_, Track::kCompute, "momentum encoder and bank");
-  moco_.finish_window();
+  const TraceSpan span(trace_, Track::kCompute, "after the update");
+  method_.finish_window(true);
   return result;
 }
 
 /// Adds a micro-batch's part of the window's gradient; gives its part of the window's loss.
 double TrainingStep::accumulate(const EpochOrder& order, const StepPlace& place, std::uint64_t micro, double share) {
-  moco_.prefetch();
+  method_.prefetch();
   std::optional<TraceSpan> span(std::in_place, trace_, Track::kCompute, "views");
   const std::span<const std::uint32_t> samples = order.micro_batch(place.window, 0, micro);
   const auto epoch = static_cast<std::uint32_t>(place.epoch);
   const AugmentConfig& augment = config_.data.augment;
-  const at::Tensor queries = make_view(images_, samples, augment, {config_.seed, epoch, kQueryView});
-  const at::Tensor keys = make_view(images_, samples, augment, {config_.seed, epoch, kKeyView});
+  MicroBatch views{.view0 = make_view(images_, samples, augment, {config_.seed, epoch, 0}),
+                   .view1 = make_view(images_, samples, augment, {config_.seed, epoch, 1}),
+                   .labels = make_labels(images_, samples)};
   const auto batch = static_cast<std::uint32_t>(place.window * config_.gradient_accumulation_steps + micro);
   span.emplace(trace_, Track::kCompute, "forward and loss");
-  const at::Tensor loss = moco_.loss(queries, keys, {config_.seed, kKeyOrderPurpose, epoch, batch}) * share;
+  views.key_order = {config_.seed, kKeyOrderPurpose, epoch, batch};
+  const at::Tensor loss = method_.loss(views) * share;
   const auto value = loss.item<double>();
   if (!std::isfinite(value)) {
     throw Error("the loss is " + std::to_string(value) + " in epoch " + std::to_string(place.epoch) + ", step " +

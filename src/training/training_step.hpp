@@ -7,7 +7,7 @@
 
 #include <spillway/app/config/config.hpp>
 #include <spillway/app/data/image_set.hpp>
-#include <spillway/app/methods/moco.hpp>
+#include <spillway/app/methods/training_method.hpp>
 #include <spillway/app/training/run_plan.hpp>
 #include <spillway/distributed/collective.hpp>
 #include <spillway/offload/trace.hpp>
@@ -27,7 +27,7 @@ struct StepResult {
 class TrainingStep {
  public:
   /// All arguments outlive this. `trace` (may be null) gets the parts of a step.
-  TrainingStep(const Config& config, const ImageSet& images, Moco& moco, optimizer::Optimizer& optimizer,
+  TrainingStep(const Config& config, const ImageSet& images, TrainingMethod& method, optimizer::Optimizer& optimizer,
                distributed::Collective& ranks, offload::Trace* trace = nullptr);
 
   /// @param order  Of the epoch that `place` is in.
@@ -41,7 +41,7 @@ class TrainingStep {
 
   const Config& config_;
   const ImageSet& images_;
-  Moco& moco_;
+  TrainingMethod& method_;
   optimizer::Optimizer& optimizer_;
   distributed::Collective& ranks_;
   offload::Trace* const trace_;

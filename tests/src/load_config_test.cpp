@@ -39,8 +39,9 @@ constexpr std::string_view kEverything = R"({
   "zero_optimization": {"stage": 1, "sub_group_size": 2e8, "offload_optimizer": {"device": "nvme", "buffer_count": 5,
                         "pin_memory": true}},
   "aio": {"block_size": 524288, "queue_depth": 16, "engine": "threads"},
-  "contrastive": {"temperature": 0.07, "queue_size": 4096, "momentum": 0.999, "projection_hidden_dim": 128,
-                  "projection_dim": 32, "batch_norm_groups": 2,
+  "contrastive": {"temperature": 0.07, "queue_size": 4096, "momentum": 0.999, "projection_head": "batch_norm",
+                  "projection_hidden_dim": 128, "projection_dim": 32, "predictor_hidden_dim": 16,
+                  "batch_norm_groups": 2,
                   "bank": {"dtype": "bf16", "segment_rows": 512, "device": "nvme", "host_bytes": 65536}},
   "data": {"source": "digits", "train_fraction": 0.7,
            "augment": {"enabled": false, "rotation_degrees": 1, "translate": 0.2, "scale_min": 0.5, "scale_max": 2.5,
@@ -57,6 +58,27 @@ TEST(LoadConfig, GivesADefaultToEverything) {
   wanted.out = "runs/moco";
   EXPECT_EQ(resolved.config, wanted);
   EXPECT_THAT(resolved.warnings, IsEmpty());
+}
+
+TEST(LoadConfig, StartsFromTheDefaultsOfTheMethod) {
+  const Config byol = load(R"({"method": "BYOL", "contrastive": {"momentum": 0.5}})").config;
+  EXPECT_EQ(byol.method, Method::kByol);
+  EXPECT_EQ(byol.out, "runs/byol");
+  EXPECT_EQ(byol.contrastive.projection_head, HeadKind::kBatchNorm);
+  EXPECT_EQ(byol.contrastive.batch_norm_groups, 1U);
+  EXPECT_EQ(byol.contrastive.momentum, 0.5);
+  EXPECT_EQ(load(R"({"method": "simclr"})").config.contrastive.temperature, 0.5);
+  EXPECT_EQ(load(R"({"method": "supcon", "contrastive": {"temperature": 0.3}})").config.contrastive.temperature, 0.3);
+  EXPECT_EQ(load(R"({"method": "simsiam"})").config.contrastive.projection_head, HeadKind::kBatchNormOutput);
+}
+
+TEST(LoadConfig, SaysOfABankThatTheMethodHasNone) {
+  constexpr auto kBank = R"({"method": "simclr", "contrastive": {"queue_size": 9, "bank": {"device": "nvme"}}})";
+  const ResolvedConfig resolved = load(kBank);
+  EXPECT_THAT(resolved.warnings,
+              ElementsAre("without effect, as simclr has no bank: contrastive.queue_size, contrastive.bank"));
+  EXPECT_THAT(resolved.config.offload.nvme_paths, IsEmpty());
+  EXPECT_THAT(load(R"({"contrastive": {"queue_size": 9}})").warnings, IsEmpty());
 }
 
 TEST(LoadConfig, ReadsEveryKey) {

@@ -37,11 +37,11 @@ at::Tensor images(std::int64_t rows) { return at::rand({rows, 1, 2, 4}); }
 TEST(Moco, HasNoLossWithoutNegativesAndAGradientWithThem) {
   const Config config = small_config();
   Moco moco(config, {4, 2}, memory());
-  EXPECT_EQ(moco.loss(images(6), images(6), {}).item<double>(), 0.0);
-  moco.finish_window();
-  EXPECT_EQ(moco.bank().size(), 6);
+  EXPECT_EQ(moco.loss({images(6), images(6)}).item<double>(), 0.0);
+  moco.finish_window(true);
+  EXPECT_EQ(moco.bank()->size(), 6);
 
-  const at::Tensor loss = moco.loss(images(6), images(6), {});
+  const at::Tensor loss = moco.loss({images(6), images(6)});
   loss.backward();
   EXPECT_GT(loss.item<double>(), 0.0);
   for (const NamedTensor& parameter : moco.network().parameters()) {
@@ -52,25 +52,25 @@ TEST(Moco, HasNoLossWithoutNegativesAndAGradientWithThem) {
 TEST(Moco, ShowsOneBankToAllMicroBatchesOfAWindow) {
   const Config config = small_config();
   Moco moco(config, {4, 2}, memory());
-  (void)moco.loss(images(6), images(6), {});
-  moco.finish_window();
-  (void)moco.loss(images(4), images(4), {});
-  EXPECT_EQ(moco.bank().size(), 6) << "keys entered before the window ended";
-  (void)moco.loss(images(4), images(4), {});
-  EXPECT_EQ(moco.bank().size(), 6);
-  moco.finish_window();
-  EXPECT_EQ(moco.bank().size(), 14);
+  (void)moco.loss({images(6), images(6)});
+  moco.finish_window(true);
+  (void)moco.loss({images(4), images(4)});
+  EXPECT_EQ(moco.bank()->size(), 6) << "keys entered before the window ended";
+  (void)moco.loss({images(4), images(4)});
+  EXPECT_EQ(moco.bank()->size(), 6);
+  moco.finish_window(true);
+  EXPECT_EQ(moco.bank()->size(), 14);
 }
 
 TEST(Moco, ForgetsTheKeysOfAStepThatWasSkippedAndDoesNotFollowIt) {
   const Config config = small_config();
   Moco moco(config, {4, 2}, memory());
-  (void)moco.loss(images(6), images(6), {});
-  moco.finish_window(/*stepped=*/false);
-  EXPECT_EQ(moco.bank().size(), 0);
-  (void)moco.loss(images(4), images(4), {});
-  moco.finish_window();
-  EXPECT_EQ(moco.bank().size(), 4);
+  (void)moco.loss({images(6), images(6)});
+  moco.finish_window(false);
+  EXPECT_EQ(moco.bank()->size(), 0);
+  (void)moco.loss({images(4), images(4)});
+  moco.finish_window(true);
+  EXPECT_EQ(moco.bank()->size(), 4);
 }
 
 TEST(Moco, EntersTheKeysOfAWindowInTheOrderOfItsMicroBatches) {
@@ -87,12 +87,12 @@ TEST(Moco, EntersTheKeysOfAWindowInTheOrderOfItsMicroBatches) {
   const at::Tensor keys = at::cat(
       {twin.encode(first, shuffled_rows(4, name_of_first)), twin.encode(second, shuffled_rows(6, name_of_second))});
 
-  (void)moco.loss(images(4), first, name_of_first);
-  (void)moco.loss(images(6), second, name_of_second);
-  moco.finish_window();
+  (void)moco.loss({images(4), first, {}, name_of_first});
+  (void)moco.loss({images(6), second, {}, name_of_second});
+  moco.finish_window(true);
 
   std::vector<at::Tensor> rows;
-  moco.bank().scan(at::kFloat, [&](const queue::BankTile& tile) { rows.push_back(tile.rows.clone()); });
+  moco.bank()->scan(at::kFloat, [&](const queue::BankTile& tile) { rows.push_back(tile.rows.clone()); });
   EXPECT_TRUE(at::cat(rows).equal(keys));
 }
 

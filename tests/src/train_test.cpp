@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <spillway/app/config/config_keys.hpp>
 #include <spillway/app/config/load_config.hpp>
 #include <spillway/app/methods/moco.hpp>
 #include <spillway/app/training/weights_hash.hpp>
@@ -101,6 +102,29 @@ TEST(Train, EndsAtTheSameWeightsWhereverGradientsAreAddedUp) {
   }
   EXPECT_EQ(hashes[1], hashes[0]);
   EXPECT_EQ(hashes[2], hashes[0]);
+}
+
+TEST(Train, RunsEveryMethodAlikeInMemoryAndOnDisk) {
+  for (const Method method : {Method::kSimClr, Method::kSupCon, Method::kByol, Method::kSimSiam}) {
+    const test::TempDir folder;
+    std::ostringstream out;
+    Config config = streamed_config(folder);
+    config.method = method;
+    config.steps = 5;
+    config.epochs = 0;
+    config.offload.host_bytes = 5 * 36864;  // No bank: four staging buffers, one block.
+    if (method == Method::kSimSiam) config.contrastive.projection_head = HeadKind::kBatchNormOutput;
+    const Summary on_disk = train(config, {out});
+    EXPECT_GT(on_disk.read_bytes, 0U);
+    EXPECT_EQ(on_disk.steps_off_prediction, 0U) << out.str();
+    EXPECT_EQ(on_disk.read_bytes, on_disk.predicted_read_bytes);
+
+    config.zero.offload_optimizer.device = OffloadDevice::kNone;
+    config.offload.host_bytes = 1ULL << 30U;
+    const Summary in_memory = train(config, {out});
+    EXPECT_EQ(in_memory.read_bytes, 0U);
+    EXPECT_EQ(in_memory.weights_xxh3, on_disk.weights_xxh3) << to_string(method);
+  }
 }
 
 TEST(Train, WritesATraceOfTransfersAndOfThePartsOfAStep) {

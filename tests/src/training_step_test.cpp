@@ -15,6 +15,7 @@
 
 #include <spillway/app/data/batches.hpp>
 #include <spillway/app/data/dataset.hpp>
+#include <spillway/app/methods/moco.hpp>
 #include <spillway/app/training/optimizer_factory.hpp>
 #include <spillway/distributed/single_process.hpp>
 #include <spillway/offload/error.hpp>
@@ -90,13 +91,13 @@ struct Fixture {
 TEST(TrainingStep, FillsTheBankFirstAndLearnsFromItThen) {
   Fixture fixture(small_config());
   EXPECT_EQ(fixture.run(0).loss, 0.0) << "an empty bank has nothing to tell apart";
-  EXPECT_EQ(fixture.moco.bank().size(), 16);
+  EXPECT_EQ(fixture.moco.bank()->size(), 16);
   EXPECT_EQ(fixture.distance(), 0.0);
 
   const StepResult second = fixture.run(1);
   EXPECT_GT(second.loss, 0.0);
   EXPECT_EQ(second.samples, 16U);
-  EXPECT_EQ(fixture.moco.bank().size(), 32);
+  EXPECT_EQ(fixture.moco.bank()->size(), 32);
   for (const at::Tensor& parameter : fixture.parameters) EXPECT_FALSE(parameter.grad().defined());
 }
 
@@ -136,12 +137,12 @@ TEST(TrainingStep, WeighsMicroBatchesByTheirRows) {
     const auto view = [&](std::uint32_t which) {
       return make_view(reference.images, samples, config.data.augment, {config.seed, 0, which});
     };
-    const double loss = reference.moco.loss(view(0), view(1), {}).item<double>();
+    const double loss = reference.moco.loss({view(0), view(1)}).item<double>();
     expected += loss * static_cast<double>(samples.size()) / 7.0;
   }
   EXPECT_EQ(result.samples, 7U);
   EXPECT_NEAR(result.loss, expected, 1e-5);
-  EXPECT_EQ(fixture.moco.bank().size(), 23);
+  EXPECT_EQ(fixture.moco.bank()->size(), 23);
 }
 
 TEST(TrainingStep, StopsBeforeALossThatIsNotFiniteReachesTheWeights) {

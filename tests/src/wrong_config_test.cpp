@@ -109,7 +109,8 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     NotBuilt, WrongConfigTest,
     ::testing::Values(
-        WrongConfig{R"({"method": "simclr"})", "method: wanted moco", "text \"simclr\""},
+        WrongConfig{R"({"method": "dino"})", "method: wanted one of moco, simclr, supcon, byol, simsiam",
+                    "text \"dino\""},
         WrongConfig{R"({"encoder": {"name": "resnet50"}})", "encoder.name: wanted one of mlp, small_cnn", "resnet50"},
         WrongConfig{R"({"optimizer": {"type": "Lamb"}})", "optimizer.type: wanted one of Adam, AdamW, SGD", "Lamb"},
         WrongConfig{R"({"fp16": {"enabled": true}})", "fp16.enabled", "set it to false"},

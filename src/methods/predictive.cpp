@@ -1,0 +1,37 @@
+#include <spillway/app/methods/predictive.hpp>
+
+#include <ATen/ops/arange.h>
+
+#include <spillway/queue/cosine_loss.hpp>
+
+namespace spillway::app {
+
+Predictive::Predictive(const Config& config, ImageGeometry geometry)
+    : TrainingMethod({config.encoder, config.contrastive, geometry}), predictor_(config.contrastive) {
+  if (config.method == Method::kByol) {
+    target_.emplace(ProjectedEncoder(config.encoder, config.contrastive, geometry), network(),
+                    config.contrastive.momentum);
+  }
+}
+
+std::vector<NamedTensor> Predictive::parameters() const {
+  std::vector<NamedTensor> parameters = TrainingMethod::parameters();
+  for (NamedTensor& parameter : predictor_.parameters()) parameters.push_back(std::move(parameter));
+  return parameters;
+}
+
+at::Tensor Predictive::loss(const MicroBatch& batch) {
+  const at::Tensor z0 = network().projection(batch.view0);
+  const at::Tensor z1 = network().projection(batch.view1);
+  const at::Tensor p0 = predictor_.predict(z0);
+  const at::Tensor p1 = predictor_.predict(z1);
+  if (!target_) return queue::simsiam_loss(p0, p1, z0, z1);
+  const at::Tensor in_order = at::arange(batch.view0.size(0), at::kLong);
+  return queue::byol_loss(p0, p1, target_->encode(batch.view0, in_order), target_->encode(batch.view1, in_order));
+}
+
+void Predictive::finish_window(bool stepped) {
+  if (stepped && target_) target_->follow();
+}
+
+}  // namespace spillway::app

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <spillway/app/config/config.hpp>
+#include <spillway/app/data/counter_rng.hpp>
+#include <spillway/app/encoders/encoder.hpp>
+#include <spillway/offload/tiers.hpp>
+#include <spillway/queue/negative_bank.hpp>
+
+namespace spillway::app {
+
+/// Two views of the same N images.
+struct MicroBatch {
+  at::Tensor view0;        ///< [N, 1, H, W] float32, on the CPU.
+  at::Tensor view1;        ///< As view0.
+  at::Tensor labels{};     ///< [N] int64; only SupCon looks at them.
+  StreamName key_order{};  ///< Names the order in which MoCo's keys are encoded; another for each micro-batch.
+};
+
+/// What is trained and what it is told, on one rank. One window of gradient accumulation goes
+///     prefetch(); loss(...) and backward for each micro-batch; the optimizer's step; finish_window().
+/// One caller at a time.
+class TrainingMethod {
+ public:
+  TrainingMethod(const TrainingMethod&) = delete;
+  TrainingMethod& operator=(const TrainingMethod&) = delete;
+  virtual ~TrainingMethod() = default;
+
+  /// What is evaluated.
+  [[nodiscard]] ProjectedEncoder& network() noexcept { return network_; }
+  /// What the optimizer trains: the network and, where there is one, the predictor.
+  [[nodiscard]] virtual std::vector<NamedTensor> parameters() const { return network_.parameters(); }
+  /// Null where the method has none.
+  [[nodiscard]] virtual queue::NegativeBank* bank() noexcept { return nullptr; }
+
+  /// Starts to read what the next loss needs from disk; returns at once.
+  virtual void prefetch() {}
+  /// Loss of one micro-batch, the mean over its rows, with the graph back to the parameters.
+  [[nodiscard]] virtual at::Tensor loss(const MicroBatch& batch) = 0;
+  /// After the optimizer's step, what the method does once a window; nothing of it where the step was skipped.
+  virtual void finish_window(bool /*stepped*/) {}
+
+ protected:
+  explicit TrainingMethod(ProjectedEncoder network) : network_(std::move(network)) {}
+
+ private:
+  ProjectedEncoder network_;
+};
+
+/// The method that a configuration names. Draws the weights from LibTorch's default generator; `tiers` hold the bank.
+/// @throws what the method's constructor throws.
+[[nodiscard]] std::unique_ptr<TrainingMethod> make_method(const Config& config, ImageGeometry geometry,
+                                                          std::shared_ptr<offload::Tiers> tiers);
+
+}  // namespace spillway::app
