@@ -1,5 +1,6 @@
 #include <spillway/app/bench/loss_sides.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -41,12 +42,18 @@ LossAndGradient table_loss(const at::Tensor& q, const at::Tensor& k, const at::T
 BareProducts::BareProducts(at::Tensor q, at::Tensor keys)
     : q_(std::move(q)),
       keys_(std::move(keys)),
-      logits_(at::empty({q_.size(0), keys_.size(0)}, q_.options())),
+      logits_(at::empty({q_.size(0), queue::kTileRows}, q_.options())),
       weighted_(at::empty(q_.sizes(), q_.options())) {}
 
 void BareProducts::run() {
-  at::mm_out(logits_, q_, keys_.t());
-  at::mm_out(weighted_, logits_, keys_);
+  weighted_.zero_();
+  for (std::int64_t first = 0; first < keys_.size(0); first += queue::kTileRows) {
+    const std::int64_t rows = std::min(queue::kTileRows, keys_.size(0) - first);
+    const at::Tensor tile = keys_.narrow(0, first, rows);
+    at::Tensor logits = logits_.narrow(1, 0, rows);
+    at::mm_out(logits, q_, tile.t());
+    weighted_.addmm_(logits, tile);
+  }
 }
 
 void compare_losses(const std::string& row, const LossAndGradient& ours, const LossAndGradient& theirs,
