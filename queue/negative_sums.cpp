@@ -13,11 +13,11 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <spillway/distributed/collective.hpp>
+#include <spillway/distributed/together.hpp>
 #include <spillway/offload/check.hpp>
 #include <spillway/offload/error.hpp>
 #include <spillway/queue/negative_sums.hpp>
 #include <spillway/queue/online_log_sum_exp.hpp>
-#include <spillway/queue/rank_agreement.hpp>
 
 namespace spillway::queue {
 
@@ -115,7 +115,7 @@ NegativeSums sum_negatives_of_ranks(const NegativeQueries& queries, const Negati
   const std::vector<std::int64_t> counts = agree_on_queries(queries, ranks);
   const NegativeQueries all = gather_queries(queries, ranks);
   NegativeSums sums;
-  together(ranks, "scan its part of the bank", [&] { sums = sum_negatives(all, source); });
+  distributed::together(ranks, "scan its part of the bank", [&] { sums = sum_negatives(all, source); });
 
   const at::Tensor packed = pack(sums);
   std::vector<at::Tensor> outgoing;

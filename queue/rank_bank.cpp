@@ -9,9 +9,9 @@
 #include <ATen/ops/tensor.h>
 
 #include <spillway/distributed/collective.hpp>
+#include <spillway/distributed/together.hpp>
 #include <spillway/offload/error.hpp>
 #include <spillway/queue/key_admission.hpp>
-#include <spillway/queue/rank_agreement.hpp>
 #include <spillway/queue/rank_bank.hpp>
 #include <spillway/queue/row_exchange.hpp>
 
@@ -26,7 +26,15 @@ at::Tensor index_tensor(const std::vector<std::int64_t>& numbers) {
 struct Field {
   const char* name;
   std::int64_t value;
+  std::string (*text)(std::int64_t value) = [](std::int64_t number) { return std::to_string(number); };
 };
+
+std::string dtype_text(std::int64_t value) { return c10::toString(static_cast<at::ScalarType>(value)); }
+
+std::string sharing_text(std::int64_t value) {
+  constexpr const char* kNames[] = {"replicated", "per rank", "sharded"};
+  return kNames[value];
+}
 
 /// What the ranks have to have in common.
 std::vector<Field> common_fields(const RankBankOptions& options, int world_size) {
@@ -34,9 +42,9 @@ std::vector<Field> common_fields(const RankBankOptions& options, int world_size)
   std::vector<Field> fields{{"capacity", bank.capacity},
                             {"capacity_max", bank.capacity_limit()},
                             {"dim", bank.dim},
-                            {"dtype", static_cast<std::int64_t>(bank.dtype)},
+                            {"dtype", static_cast<std::int64_t>(bank.dtype), dtype_text},
                             {"labels", bank.labels ? 1 : 0},
-                            {"sharing", static_cast<std::int64_t>(options.sharing)},
+                            {"sharing", static_cast<std::int64_t>(options.sharing), sharing_text},
                             {"the number of weights", static_cast<std::int64_t>(options.weights.size())}};
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(world_size); ++rank) {
     fields.push_back({"a weight", rank < options.weights.size() ? options.weights[rank] : 0});
@@ -54,8 +62,8 @@ void check_agreement(const RankBankOptions& options, distributed::Collective& ra
       const std::int64_t theirs = all[rank].const_data_ptr<std::int64_t>()[i];
       if (theirs == mine[i].value) continue;
       throw ConfigError(options.bank.name + ": the ranks disagree on " + mine[i].name + ": rank " +
-                        std::to_string(ranks.rank()) + " has " + std::to_string(mine[i].value) + ", rank " +
-                        std::to_string(rank) + " has " + std::to_string(theirs) +
+                        std::to_string(ranks.rank()) + " has " + mine[i].text(mine[i].value) + ", rank " +
+                        std::to_string(rank) + " has " + mine[i].text(theirs) +
                         "; give every rank the same configuration of the bank");
     }
   }
@@ -103,7 +111,7 @@ std::vector<std::int64_t> by_age(const std::vector<std::int64_t>& counts) {
 RankBank::RankBank(std::shared_ptr<offload::Tiers> tiers, const RankBankOptions& options,
                    distributed::Collective& ranks)
     : options_(with_weights(options, ranks)), ranks_(ranks), pattern_(options_.weights) {
-  together(ranks_, "make its part of " + options_.bank.name, [&] {
+  distributed::together(ranks_, "make its part of " + options_.bank.name, [&] {
     local_ = std::make_unique<NegativeBank>(std::move(tiers), local_options(options_, pattern_, ranks_.rank()));
   });
 }
@@ -126,7 +134,7 @@ void RankBank::enqueue(const at::Tensor& keys, const at::Tensor& labels) {
     return;
   }
   AdmittedKeys own;
-  together(ranks_, "enqueue its keys", [&] { own = admit_keys(local_->options(), keys, labels); });
+  distributed::together(ranks_, "enqueue its keys", [&] { own = admit_keys(local_->options(), keys, labels); });
   std::int64_t rejected = 0;
   for (const at::Tensor& theirs : ranks_.all_gather(index_tensor({own.rejected})))
     rejected += theirs.item<std::int64_t>();
@@ -164,13 +172,8 @@ void RankBank::share(const StoredRows& own) {
 void RankBank::trim_shard() { local_->keep_newest(pattern_.count(ranks_.rank(), next_number_ - valid_, next_number_)); }
 
 void RankBank::resize(std::int64_t capacity) {
-  together(ranks_, "resize its part of " + options_.bank.name, [&] {
-    if (capacity < 1 || capacity > options_.bank.capacity_limit()) {
-      throw ConfigError(options_.bank.name + ": cannot resize to " + std::to_string(capacity) + " rows, wanted 1 to " +
-                        std::to_string(options_.bank.capacity_limit()) +
-                        ": space was set aside for these at construction; BankOptions::capacity_max sets aside more");
-    }
-  });
+  distributed::together(ranks_, "resize its part of " + options_.bank.name,
+                        [&] { options_.bank.check_resize(capacity); });
   const std::int64_t limit = options_.bank.capacity_limit();
   options_.bank.capacity = capacity;
   options_.bank.capacity_max = limit;
@@ -201,8 +204,9 @@ void RankBank::synchronise() {
     const std::int64_t mine = pieces[static_cast<std::size_t>(ranks_.rank())];
     const std::int64_t first = local_->size() - std::min(younger + mine + appended, local_->size());
     StoredRows piece;
-    together(ranks_, "read its newest rows",
-             [&] { piece = local_->stored_rows(at::arange(first, first + mine, at::TensorOptions(at::kLong))); });
+    distributed::together(ranks_, "read its newest rows", [&] {
+      piece = local_->stored_rows(at::arange(first, first + mine, at::TensorOptions(at::kLong)));
+    });
     const StoredRows all = gather_stored_rows(piece, ranks_).select(index_tensor(by_age(pieces)));
     local_->append(all);
     appended += all.size();
@@ -214,8 +218,8 @@ void RankBank::synchronise() {
 
 RankBankState RankBank::take_state() {
   RankBankState state;
-  together(ranks_, "give its part of the state of " + options_.bank.name,
-           [&] { state.local = queue::take_state(*local_); });
+  distributed::together(ranks_, "give its part of the state of " + options_.bank.name,
+                        [&] { state.local = queue::take_state(*local_); });
   state.next_number = next_number_;
   state.valid = valid_;
   state.weights = options_.weights;
@@ -223,7 +227,7 @@ RankBankState RankBank::take_state() {
 }
 
 void RankBank::put_state(std::span<const RankBankState> states) {
-  together(ranks_, "take up the state of " + options_.bank.name, [&] {
+  distributed::together(ranks_, "take up the state of " + options_.bank.name, [&] {
     if (states.empty()) throw ConfigError(options_.bank.name + ": there is no state to take up");
     for (const RankBankState& state : states) check_stored(local_->options(), state.local.rows);
     const auto rank = static_cast<std::size_t>(ranks_.rank());
