@@ -62,6 +62,13 @@ void check_options(const BankOptions& options) {
 
 }  // namespace
 
+void BankOptions::check_resize(std::int64_t wanted) const {
+  if (wanted >= 1 && wanted <= capacity_limit()) return;
+  throw ConfigError(name + ": cannot resize to " + std::to_string(wanted) + " rows, wanted 1 to " +
+                    std::to_string(capacity_limit()) +
+                    ": space was set aside for these at construction; BankOptions::capacity_max sets aside more");
+}
+
 BankPlacement place_bank(const BankOptions& options) {
   check_options(options);
   const std::int64_t capacity = options.capacity_limit();

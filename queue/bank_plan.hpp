@@ -34,6 +34,8 @@ struct BankOptions {
   std::string name = "bank";                ///< Names the bank in errors and reports.
 
   [[nodiscard]] std::int64_t capacity_limit() const noexcept { return capacity_max == 0 ? capacity : capacity_max; }
+  /// @throws ConfigError where the bank cannot be resized to `wanted` rows: they are not 1 to capacity_limit().
+  void check_resize(std::int64_t wanted) const;
 };
 
 /// Memory for the checksums of the pages of so many bytes on disk: 8 bytes for each 4 KiB.

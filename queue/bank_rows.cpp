@@ -98,7 +98,6 @@ void NegativeBank::read_runs(std::span<const PageRuns::Run> runs) {
 
 void NegativeBank::fetch_all(const at::Tensor& indices, const FetchVisitor& visit) {
   SPILLWAY_CHECK(!scanning_, "rows are asked for from inside a scan of the same bank");
-  check_indices(options_.name, indices, ring_.size());
   const std::int64_t wanted = indices.size(0);
   const at::Tensor order = at::argsort(indices);
   const at::Tensor ascending = indices.index_select(0, order);

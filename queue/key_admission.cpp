@@ -24,11 +24,7 @@ void check_labels(const BankOptions& options, const at::Tensor& labels, std::int
                                                      : ": keys come with labels, and the bank has no place for "
                                                        "them: set BankOptions::labels"));
   }
-  const bool fits = !labels.defined() || (labels.dim() == 1 && labels.size(0) == rows &&
-                                          labels.scalar_type() == at::kLong && labels.device().is_cpu());
-  if (fits) return;
-  throw ConfigError(options.name + ": cannot enqueue labels of shape " + tensor_text(labels) + "; wanted [" +
-                    std::to_string(rows) + "] int64 on cpu: one label for each key");
+  if (labels.defined()) check_row_labels(options.name.c_str(), "labels", labels, rows);
 }
 
 }  // namespace

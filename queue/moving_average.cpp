@@ -17,7 +17,8 @@ namespace {
 void check_match(std::span<const at::Tensor> average, std::span<const at::Tensor> followed) {
   if (average.size() != followed.size()) {
     throw ConfigError("moving average: " + std::to_string(followed.size()) + " tensors to follow for " +
-                      std::to_string(average.size()) + " of the average");
+                      std::to_string(average.size()) +
+                      " of the average; give the parameters of both networks, in one order");
   }
   for (std::size_t i = 0; i < average.size(); ++i) {
     const at::Tensor& own = average[i];
@@ -27,7 +28,9 @@ void check_match(std::span<const at::Tensor> average, std::span<const at::Tensor
       continue;
     }
     throw ConfigError("moving average: tensor " + std::to_string(i) + " is " + tensor_text(own) + ", it follows " +
-                      tensor_text(other) + ": both have to be floating point, of one shape and on one device");
+                      tensor_text(other) +
+                      ": both have to be floating point, of one shape and on one device; give the parameters of both "
+                      "networks in one order");
   }
 }
 

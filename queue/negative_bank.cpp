@@ -108,11 +108,7 @@ void NegativeBank::append(const StoredRows& rows) {
 
 void NegativeBank::resize(std::int64_t capacity) {
   SPILLWAY_CHECK(!scanning_, "resize from inside a scan of the same bank");
-  if (capacity < 1 || capacity > options_.capacity_limit()) {
-    throw ConfigError(options_.name + ": cannot resize to " + std::to_string(capacity) + " rows, wanted 1 to " +
-                      std::to_string(options_.capacity_limit()) +
-                      ": space was set aside for these at construction; BankOptions::capacity_max sets aside more");
-  }
+  options_.check_resize(capacity);
   if (capacity == options_.capacity) return;
   options_.capacity = capacity;
   ring_.resize(capacity);

@@ -143,18 +143,20 @@ std::vector<InfoNceResult> info_nce_of_window(std::span<const MicroBatch> micro_
   std::vector<at::Tensor> queries;
   std::vector<at::Tensor> keys;
   std::vector<at::Tensor> labels;
+  std::int64_t window_rows = 0;
   for (const MicroBatch& batch : micro_batches) {
     check_inputs(batch.q, batch.k, bank.dim(), temperature);
     if (batch.query_labels.defined()) check_row_labels(kName, "query_labels", batch.query_labels, batch.q.size(0));
     const at::ScalarType dtype = compute_dtype(micro_batches.front().q.scalar_type());
     queries.push_back(batch.q.detach().to(dtype));
     keys.push_back(batch.k.detach().to(dtype));
+    window_rows += batch.q.size(0);
     if (batch.query_labels.defined()) labels.push_back(batch.query_labels);
   }
   if (!labels.empty()) {
     check_bank_labels(kName, bank);
     of_window.query_labels = at::cat(labels);
-    check_row_labels(kName, "query_labels of the window", of_window.query_labels, at::cat(queries).size(0));
+    check_row_labels(kName, "query_labels of the window", of_window.query_labels, window_rows);
   }
   at::Tensor q;
   Computed all;
