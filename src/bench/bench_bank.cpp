@@ -52,16 +52,7 @@ void check(const BenchBankOptions& options) {
   if (options.rounds == 0) {
     throw ConfigError("spillway bench bank: at least one round is needed");
   }
-  const std::vector<std::string> known = bank_row_names(options.capacity);
-  for (const std::string& row : options.rows) {
-    if (std::find(known.begin(), known.end(), row) == known.end()) {
-      std::string names;
-      for (const std::string& name : known) {
-        names += (names.empty() ? "" : ", ") + name;
-      }
-      throw ConfigError("spillway bench bank --rows: there is no row '" + row + "'; there are " + names);
-    }
-  }
+  check_row_names("bank", bank_row_names(options.capacity), options.rows);
   check_report_file(options.json);
 }
 

@@ -42,14 +42,6 @@ constexpr std::array<const char*, 18> kRowNames{"read",
                                                 "checksum_read",
                                                 "checksum_write"};
 
-std::string all_names() {
-  std::string text;
-  for (const char* name : kRowNames) {
-    text += (text.empty() ? "" : ", ") + std::string(name);
-  }
-  return text;
-}
-
 void check(const BenchIoOptions& options) {
   if (options.bytes < kBytesUnit) {
     throw ConfigError("spillway bench io --bytes: " + offload::format_bytes(options.bytes) +
@@ -58,11 +50,7 @@ void check(const BenchIoOptions& options) {
   if (options.rounds == 0) {
     throw ConfigError("spillway bench io: at least one round is needed");
   }
-  for (const std::string& row : options.rows) {
-    if (std::find(kRowNames.begin(), kRowNames.end(), row) == kRowNames.end()) {
-      throw ConfigError("spillway bench io --rows: there is no row '" + row + "'; there are " + all_names());
-    }
-  }
+  check_row_names("io", {kRowNames.begin(), kRowNames.end()}, options.rows);
   check_report_file(options.json);
 }
 

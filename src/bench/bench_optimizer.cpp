@@ -65,19 +65,13 @@ void check(const BenchOptimizerOptions& options) {
   if (options.rounds == 0) {
     throw ConfigError("spillway bench optimizer: at least one round is needed");
   }
-  std::string names;
   std::vector<std::string> known;
   for (const CaseRows& measured : all_cases(options.numel)) {
     for (const NamedBar& row : measured.rows) {
       known.emplace_back(row.row);
-      names += (names.empty() ? "" : ", ") + known.back();
     }
   }
-  for (const std::string& row : options.rows) {
-    if (std::find(known.begin(), known.end(), row) == known.end()) {
-      throw ConfigError("spillway bench optimizer --rows: there is no row '" + row + "'; there are " + names);
-    }
-  }
+  check_row_names("optimizer", known, options.rows);
   check_report_file(options.json);
 }
 

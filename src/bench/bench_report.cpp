@@ -233,6 +233,20 @@ Json describe_machine() {
                       {"date", today()}};
 }
 
+void check_row_names(const std::string& bench, const std::vector<std::string>& known,
+                     const std::vector<std::string>& asked) {
+  for (const std::string& row : asked) {
+    if (std::find(known.begin(), known.end(), row) != known.end()) {
+      continue;
+    }
+    std::string names;
+    for (const std::string& name : known) {
+      names += (names.empty() ? "" : ", ") + name;
+    }
+    throw ConfigError("spillway bench " + bench + " --rows: there is no row '" + row + "'; there are " + names);
+  }
+}
+
 void check_report_file(const std::string& path) {
   if (path.empty()) {
     return;

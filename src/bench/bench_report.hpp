@@ -63,6 +63,10 @@ struct BenchRow {
 /// {bench, machine, rows}: the document that `spillway bench … --json` writes.
 [[nodiscard]] Json bench_json(const std::string& bench, Json machine, const std::vector<BenchRow>& rows);
 
+/// @param bench  "io": `spillway bench io`.  @throws ConfigError where `asked` names a row that is not `known`.
+void check_row_names(const std::string& bench, const std::vector<std::string>& known,
+                     const std::vector<std::string>& asked);
+
 /// Finds out, before minutes of measuring, whether `path` can be written; an empty one is fine. @throws IoError.
 void check_report_file(const std::string& path);
 

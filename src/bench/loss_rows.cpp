@@ -8,6 +8,7 @@
 #include <spillway/app/bench/loss_sides.hpp>
 #include <spillway/app/bench/tensor_memory.hpp>
 #include <spillway/app/bench/turns.hpp>
+#include <spillway/app/probe/machine_probe.hpp>
 #include <spillway/offload/format_bytes.hpp>
 
 namespace spillway::app {

@@ -12,9 +12,9 @@
 #include <spillway/app/bench/log_sinks.hpp>
 #include <spillway/app/bench/loss_sides.hpp>
 #include <spillway/app/bench/streamed_bank.hpp>
-#include <spillway/app/bench/tensor_memory.hpp>
 #include <spillway/app/bench/turns.hpp>
 #include <spillway/app/bench/uring_loop.hpp>
+#include <spillway/app/probe/machine_probe.hpp>
 #include <spillway/offload/aligned_block.hpp>
 #include <spillway/offload/format_bytes.hpp>
 #include <spillway/offload/swap_file.hpp>

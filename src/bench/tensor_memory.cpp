@@ -1,10 +1,8 @@
 #include <spillway/app/bench/tensor_memory.hpp>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <mutex>
-#include <string>
 
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -42,17 +40,6 @@ std::uint64_t peak_tensor_bytes(const std::function<void()>& body) {
     body();
   }
   return meter->peak();
-}
-
-std::uint64_t available_memory_bytes() {
-  std::ifstream info("/proc/meminfo");
-  for (std::string word; info >> word;) {
-    std::uint64_t kib = 0;
-    if (word == "MemAvailable:" && info >> kib) {
-      return kib * 1024;
-    }
-  }
-  return 0;
 }
 
 }  // namespace spillway::app

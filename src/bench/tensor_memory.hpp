@@ -10,7 +10,4 @@ namespace spillway::app {
 /// `body` runs in the calling thread, and so does a backward that it begins.
 [[nodiscard]] std::uint64_t peak_tensor_bytes(const std::function<void()>& body);
 
-/// Memory that the kernel would give without swapping; 0 where /proc can't be read.
-[[nodiscard]] std::uint64_t available_memory_bytes();
-
 }  // namespace spillway::app

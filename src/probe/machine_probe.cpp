@@ -151,10 +151,12 @@ std::uint64_t number_of(const Json& machine, const char* key) {
 
 }  // namespace
 
+std::uint64_t available_memory_bytes() { return number_in("/proc/meminfo", "MemAvailable:") * 1024; }
+
 MachineProbe probe_machine(const ProbeOptions& options) {
   MachineProbe probe;
   probe.machine = describe_machine();
-  probe.memory_available_bytes = number_in("/proc/meminfo", "MemAvailable:") * 1024;
+  probe.memory_available_bytes = available_memory_bytes();
   probe.transparent_huge_pages = transparent_huge_pages();
   probe.reserved_huge_page_bytes =
       number_in("/proc/meminfo", "HugePages_Free:") * number_in("/proc/meminfo", "Hugepagesize:") * 1024;

@@ -47,6 +47,9 @@ struct ProbeOptions {
   std::uint64_t bytes = std::uint64_t{512} << 20;  ///< Moved in each measurement of a disk, which needs that much.
 };
 
+/// Memory that the kernel would give now without swapping; 0 where /proc can't be read.
+[[nodiscard]] std::uint64_t available_memory_bytes();
+
 /// Looks and measures: a few seconds. Nothing is left behind. GPUs are the caller's to add, since finding them takes
 /// LibTorch. @throws IoError or OutOfSpace for a folder.
 [[nodiscard]] MachineProbe probe_machine(const ProbeOptions& options);
