@@ -12,7 +12,7 @@ InBatch::InBatch(const Config& config, ImageGeometry geometry)
       by_label_(config.method == Method::kSupCon),
       temperature_(config.contrastive.temperature) {}
 
-at::Tensor InBatch::loss(const MicroBatch& batch) {
+at::Tensor InBatch::loss(const ViewPair& batch) {
   const std::int64_t rows = batch.view0.size(0);
   const at::Tensor projected = network().project(at::cat({batch.view0, batch.view1}));
   const at::Tensor first = projected.narrow(0, 0, rows);

@@ -15,7 +15,7 @@ class InBatch final : public TrainingMethod {
   InBatch(const Config& config, ImageGeometry geometry);
 
   /// @throws what nt_xent and sup_con throw.
-  [[nodiscard]] at::Tensor loss(const MicroBatch& batch) override;
+  [[nodiscard]] at::Tensor loss(const ViewPair& batch) override;
 
  private:
   bool by_label_;

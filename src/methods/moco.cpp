@@ -43,7 +43,7 @@ Moco::Moco(const Config& config, ImageGeometry geometry, std::shared_ptr<offload
       bank_(std::move(tiers), bank_options(config)),
       window_(bank_) {}
 
-at::Tensor Moco::loss(const MicroBatch& batch) {
+at::Tensor Moco::loss(const ViewPair& batch) {
   const at::Tensor q = network().project(batch.view0);
   const at::Tensor k = momentum_encoder_.encode(batch.view1, shuffled_rows(batch.view1.size(0), batch.key_order));
   const at::Tensor loss = queue::info_nce(q, k, bank_, temperature_).loss;

@@ -29,7 +29,7 @@ class Moco final : public TrainingMethod {
   [[nodiscard]] queue::NegativeBank* bank() noexcept override { return &bank_; }
   void prefetch() override { window_.prefetch(); }
   /// View 0 makes the queries, view 1 the keys. @throws what info_nce throws.
-  [[nodiscard]] at::Tensor loss(const MicroBatch& batch) override;
+  [[nodiscard]] at::Tensor loss(const ViewPair& batch) override;
   /// The momentum encoder follows, then the window's keys enter the bank. @throws IoError.
   void finish_window(bool stepped) override;
 

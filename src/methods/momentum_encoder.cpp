@@ -44,10 +44,14 @@ MomentumEncoder::MomentumEncoder(ProjectedEncoder network, const ProjectedEncode
   network_.train(true);
 }
 
+at::Tensor MomentumEncoder::encode(const at::Tensor& images) {
+  const at::NoGradGuard no_grad;
+  return network_.project(images);
+}
+
 at::Tensor MomentumEncoder::encode(const at::Tensor& images, const at::Tensor& shuffle) {
   const at::NoGradGuard no_grad;
-  const at::Tensor keys = network_.project(images.index_select(0, shuffle));
-  return keys.index_select(0, shuffle.argsort());
+  return encode(images.index_select(0, shuffle)).index_select(0, shuffle.argsort());
 }
 
 }  // namespace spillway::app

@@ -24,9 +24,10 @@ class MomentumEncoder {
   /// @param momentum  Share of the former value that stays, 0 to 1.
   MomentumEncoder(ProjectedEncoder network, const ProjectedEncoder& followed, double momentum);
 
-  /// Keys of the images: [N, 1, H, W] to [N, projection_dim], in the order of the images, without a gradient. The
-  /// network sees them in the order `shuffle` ([N] int64, a permutation), so that its batch-norm groups are made of
-  /// other rows than those of the queries.
+  /// Keys of the images: [N, 1, H, W] to [N, projection_dim], rows of length 1, without a gradient.
+  [[nodiscard]] at::Tensor encode(const at::Tensor& images);
+  /// The same, in the order of the images too, but the network sees them in the order `shuffle` ([N] int64, a
+  /// permutation), so that its batch-norm groups are made of other rows than those of the queries.
   [[nodiscard]] at::Tensor encode(const at::Tensor& images, const at::Tensor& shuffle);
 
   /// key = momentum * key + (1 - momentum) * followed, for every parameter. Call it once after each optimizer step.

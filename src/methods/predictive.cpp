@@ -1,7 +1,5 @@
 #include <spillway/app/methods/predictive.hpp>
 
-#include <ATen/ops/arange.h>
-
 #include <spillway/queue/cosine_loss.hpp>
 
 namespace spillway::app {
@@ -20,14 +18,13 @@ std::vector<NamedTensor> Predictive::parameters() const {
   return parameters;
 }
 
-at::Tensor Predictive::loss(const MicroBatch& batch) {
+at::Tensor Predictive::loss(const ViewPair& batch) {
   const at::Tensor z0 = network().projection(batch.view0);
   const at::Tensor z1 = network().projection(batch.view1);
   const at::Tensor p0 = predictor_.predict(z0);
   const at::Tensor p1 = predictor_.predict(z1);
   if (!target_) return queue::simsiam_loss(p0, p1, z0, z1);
-  const at::Tensor in_order = at::arange(batch.view0.size(0), at::kLong);
-  return queue::byol_loss(p0, p1, target_->encode(batch.view0, in_order), target_->encode(batch.view1, in_order));
+  return queue::byol_loss(p0, p1, target_->encode(batch.view0), target_->encode(batch.view1));
 }
 
 void Predictive::finish_window(bool stepped) {

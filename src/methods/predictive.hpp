@@ -22,7 +22,7 @@ class Predictive final : public TrainingMethod {
 
   [[nodiscard]] std::vector<NamedTensor> parameters() const override;
   /// The mean over both directions. @throws what byol_loss and simsiam_loss throw.
-  [[nodiscard]] at::Tensor loss(const MicroBatch& batch) override;
+  [[nodiscard]] at::Tensor loss(const ViewPair& batch) override;
   /// BYOL's target follows.
   void finish_window(bool stepped) override;
 

@@ -14,8 +14,8 @@
 
 namespace spillway::app {
 
-/// Two views of the same N images.
-struct MicroBatch {
+/// What a method sees of one micro-batch: two views of the same N images.
+struct ViewPair {
   at::Tensor view0;        ///< [N, 1, H, W] float32, on the CPU.
   at::Tensor view1;        ///< As view0.
   at::Tensor labels{};     ///< [N] int64; only SupCon looks at them.
@@ -41,7 +41,7 @@ class TrainingMethod {
   /// Starts to read what the next loss needs from disk; returns at once.
   virtual void prefetch() {}
   /// Loss of one micro-batch, the mean over its rows, with the graph back to the parameters.
-  [[nodiscard]] virtual at::Tensor loss(const MicroBatch& batch) = 0;
+  [[nodiscard]] virtual at::Tensor loss(const ViewPair& batch) = 0;
   /// After the optimizer's step, what the method does once a window; nothing of it where the step was skipped.
   virtual void finish_window(bool /*stepped*/) {}
 

@@ -61,9 +61,9 @@ double TrainingStep::accumulate(const EpochOrder& order, const StepPlace& place,
   const std::span<const std::uint32_t> samples = order.micro_batch(place.window, 0, micro);
   const auto epoch = static_cast<std::uint32_t>(place.epoch);
   const AugmentConfig& augment = config_.data.augment;
-  MicroBatch views{.view0 = make_view(images_, samples, augment, {config_.seed, epoch, 0}),
-                   .view1 = make_view(images_, samples, augment, {config_.seed, epoch, 1}),
-                   .labels = make_labels(images_, samples)};
+  ViewPair views{.view0 = make_view(images_, samples, augment, {config_.seed, epoch, 0}),
+                 .view1 = make_view(images_, samples, augment, {config_.seed, epoch, 1}),
+                 .labels = make_labels(images_, samples)};
   const auto batch = static_cast<std::uint32_t>(place.window * config_.gradient_accumulation_steps + micro);
   span.emplace(trace_, Track::kCompute, "forward and loss");
   views.key_order = {config_.seed, kKeyOrderPurpose, epoch, batch};
