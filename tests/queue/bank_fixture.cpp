@@ -1,6 +1,7 @@
 #include <queue/bank_fixture.hpp>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
@@ -54,6 +55,12 @@ at::Tensor contents(queue::NegativeBank& bank, at::ScalarType dtype) {
   std::vector<at::Tensor> tiles{at::empty({0, bank.dim()}, at::TensorOptions(dtype))};
   bank.scan(dtype, [&](const queue::BankTile& tile) { tiles.push_back(tile.rows.clone()); });
   return at::cat(tiles);
+}
+
+at::Tensor ids(std::int64_t first, std::int64_t count) { return numbers(first, count).to(at::kFloat).unsqueeze(1); }
+
+at::Tensor numbers(std::int64_t first, std::int64_t count) {
+  return at::arange(first, first + count, at::TensorOptions(at::kLong));
 }
 
 at::Tensor random_rows(std::int64_t rows, std::int64_t dim, std::uint64_t seed, at::ScalarType dtype) {

@@ -58,6 +58,11 @@ inline constexpr std::int64_t kSegmentRows[] = {1, 7, 64, 4096};
 /// The valid rows, oldest first, in `dtype` (kFloat or kDouble).
 [[nodiscard]] at::Tensor contents(queue::NegativeBank& bank, at::ScalarType dtype = at::kFloat);
 
+/// Rows of one float32 element: first, first + 1, …
+[[nodiscard]] at::Tensor ids(std::int64_t first, std::int64_t count);
+/// [count] int64: first, first + 1, …
+[[nodiscard]] at::Tensor numbers(std::int64_t first, std::int64_t count);
+
 /// Seeded, independent of the platform's default generator's state.
 [[nodiscard]] at::Tensor random_rows(std::int64_t rows, std::int64_t dim, std::uint64_t seed,
                                      at::ScalarType dtype = at::kFloat);

@@ -21,6 +21,7 @@ namespace spillway::queue::bank_labels_test {
 namespace {
 
 using test::GoldenFile;
+using test::numbers;
 using test::random_rows;
 using test::scalar;
 using test::Storage;
@@ -28,10 +29,6 @@ using test::tensor;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-
-at::Tensor numbers(std::int64_t first, std::int64_t count) {
-  return at::arange(first, first + count, at::TensorOptions(at::kLong));
-}
 
 /// Options for a bank with labels.
 BankOptions labelled(test::BankShape shape, Storage storage) {

@@ -14,15 +14,12 @@ namespace spillway::queue::bank_resize_test {
 namespace {
 
 using test::contents;
+using test::ids;
 using test::Storage;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-
-at::Tensor ids(std::int64_t first, std::int64_t count) {
-  return at::arange(first, first + count, at::TensorOptions(at::kFloat)).unsqueeze(1);
-}
 
 class Resize : public testing::TestWithParam<Storage> {
  protected:

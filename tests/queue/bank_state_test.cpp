@@ -17,15 +17,12 @@ namespace spillway::queue::bank_state_test {
 namespace {
 
 using test::contents;
+using test::numbers;
 using test::random_rows;
 using test::Storage;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-
-at::Tensor numbers(std::int64_t first, std::int64_t count) {
-  return at::arange(first, first + count, at::TensorOptions(at::kLong));
-}
 
 BankOptions options(std::int64_t capacity, at::ScalarType dtype, std::int64_t segment_rows, Storage storage,
                     std::int64_t resident = 2) {

@@ -13,14 +13,11 @@
 namespace spillway::queue::hard_negatives_test {
 namespace {
 
+using test::numbers;
 using test::random_rows;
 using test::Storage;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-
-at::Tensor numbers(std::int64_t first, std::int64_t count) {
-  return at::arange(first, first + count, at::TensorOptions(at::kLong));
-}
 
 TEST(HardNegatives, AreTheRowsWithTheLargestDotProductsOnEveryTier) {
   const at::Tensor q = random_rows(6, 9, 2, at::kDouble);

@@ -22,20 +22,14 @@ namespace {
 using distributed::Collective;
 using test::bank_options;
 using test::contents;
+using test::ids;
+using test::numbers;
 using test::on_ranks;
 using test::random_rows;
 using test::Storage;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-
-at::Tensor ids(std::int64_t first, std::int64_t count) {
-  return at::arange(first, first + count, at::TensorOptions(at::kFloat)).unsqueeze(1);
-}
-
-at::Tensor numbers(std::int64_t first, std::int64_t count) {
-  return at::arange(first, first + count, at::TensorOptions(at::kLong));
-}
 
 // Row 14 of the bugs of others: a key that meets itself, as nobody said whether the loss or the bank comes first.
 TEST(KeyWindow, LetsKeysInOnceAfterTheStepSoThatAllMicroBatchesMeetTheSameBank) {

@@ -20,6 +20,7 @@ namespace {
 using offload::Tier;
 using test::bank_options;
 using test::contents;
+using test::ids;
 using test::random_rows;
 using test::Storage;
 using testing::AllOf;
@@ -27,11 +28,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::ThrowsMessage;
-
-/// Rows of one element: first, first + 1, …
-at::Tensor ids(std::int64_t first, std::int64_t count) {
-  return at::arange(first, first + count, at::TensorOptions(at::kFloat)).unsqueeze(1);
-}
 
 class Bank : public testing::TestWithParam<Storage> {
  protected:

@@ -25,6 +25,7 @@ namespace {
 
 using offload::Tier;
 using test::GoldenFile;
+using test::numbers;
 using test::random_rows;
 using test::scalar;
 using test::Storage;
@@ -32,10 +33,6 @@ using test::tensor;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-
-at::Tensor numbers(std::int64_t first, std::int64_t count) {
-  return at::arange(first, first + count, at::TensorOptions(at::kLong));
-}
 
 std::int64_t distinct(const at::Tensor& indices) {
   std::set<std::int64_t> seen;

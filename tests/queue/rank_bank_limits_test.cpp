@@ -17,16 +17,13 @@ namespace {
 
 using distributed::Collective;
 using test::contents;
+using test::ids;
 using test::on_ranks;
 using test::random_rows;
 using test::Storage;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-
-at::Tensor ids(std::int64_t first, std::int64_t count) {
-  return at::arange(first, first + count, at::TensorOptions(at::kFloat)).unsqueeze(1);
-}
 
 /// A bank of one element a row, in memory.
 RankBankOptions sharing(BankSharing how, std::vector<std::int64_t> weights = {}) {

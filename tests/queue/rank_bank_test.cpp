@@ -26,6 +26,7 @@ namespace {
 
 using distributed::Collective;
 using test::contents;
+using test::ids;
 using test::on_ranks;
 using test::random_rows;
 using test::Storage;
@@ -34,10 +35,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-at::Tensor ids(std::int64_t first, std::int64_t count) {
-  return at::arange(first, first + count, at::TensorOptions(at::kFloat)).unsqueeze(1);
-}
 
 RankBankOptions sharing(BankSharing how, std::int64_t capacity, std::int64_t segment_rows, Storage storage,
                         std::vector<std::int64_t> weights = {}) {
