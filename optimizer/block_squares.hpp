@@ -1,6 +1,9 @@
 #pragma once
 
+#include <span>
 #include <vector>
+
+#include <spillway/optimizer/gradient_transform.hpp>
 
 namespace at {
 class Tensor;
@@ -18,6 +21,14 @@ namespace spillway::optimizer {
 /// Appends the sum of squares of every block of kSquaresBlockNumel elements of a gradient, in float64 and in the order
 /// of its memory. A sum is finite if and only if all of its block is, as long as squares do not overflow float64.
 /// @param gradient  floating-point, of any device and strides.
-void append_squares(const at::Tensor& gradient, const offload::Parallel& parallel, std::vector<double>& sums);
+/// @param transforms  of what is measured: made block by block, so that they take no memory. The gradient stays as it
+/// is.
+void append_squares(const at::Tensor& gradient, const offload::Parallel& parallel, std::vector<double>& sums,
+                    std::span<const GradientTransform> transforms = {});
+
+/// The same for several gradients, one after the other, in as few passes as can be: many small ones cost no more than
+/// one large one.
+void append_squares(std::span<const at::Tensor> gradients, const offload::Parallel& parallel,
+                    std::vector<double>& sums);
 
 }  // namespace spillway::optimizer

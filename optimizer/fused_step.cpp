@@ -7,12 +7,13 @@
 #include <spillway/optimizer/kernel_tensor.hpp>
 
 namespace spillway::optimizer {
-void FusedStep::run(const SubGroup& group, std::span<const Member> members, std::span<std::byte> block,
-                    const GradientScale& scale) {
+
+void FusedStep::run(const SubGroup& group, std::span<const Member> members, std::span<const at::Tensor> gradients,
+                    std::span<std::byte> block, const GradientScale& scale) {
   const bool one_by_one = share_memory(group, members);
   for (const Member& member : members) {
     const ParameterSlot& slot = group.slots[member.slot];
-    pieces_.push_back(piece_of(slot, member.group, block));
+    pieces_.push_back(piece_of(slot, member.group, gradients[member.slot], block));
     if (!slot.parameter.is_inference()) {
       slot.parameter.unsafeGetTensorImpl()->bump_version();
     }
@@ -48,9 +49,9 @@ bool FusedStep::share_memory(const SubGroup& group, std::span<const Member> memb
          }) != extents_.end();
 }
 
-UpdatePiece FusedStep::piece_of(const ParameterSlot& slot, std::size_t group, std::span<std::byte> block) {
+UpdatePiece FusedStep::piece_of(const ParameterSlot& slot, std::size_t group, const at::Tensor& given,
+                                std::span<std::byte> block) {
   const at::Tensor& parameter = slot.parameter;
-  const at::Tensor& given = parameter.grad();
   const at::Tensor gradient = in_order_of(parameter, given);
   UpdatePiece piece{.numel = static_cast<std::uint64_t>(parameter.numel()),
                     .types = slot.types,
@@ -58,6 +59,7 @@ UpdatePiece FusedStep::piece_of(const ParameterSlot& slot, std::size_t group, st
                     .weight = parameter.mutable_data_ptr(),
                     .master = slot.master ? block.data() + slot.master->offset : nullptr,
                     .options = &optimizer_.param_groups()[group].options()};
+  piece.types.gradient = *kernel_element_type(gradient.scalar_type());
   if (!gradient.is_same(given)) {
     copies_.push_back(gradient);
   }

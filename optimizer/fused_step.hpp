@@ -23,12 +23,15 @@ class FusedStep {
   /// One update by each of `members`, which have gradients, in their order where they share memory (tied parameters).
   /// Options are those of the wrapped optimizer's groups. A gradient that is not in its parameter's order in memory is
   /// copied for the time of the update. Parameters' version counters rise, as with any change in place.
+  /// @param gradients  by slot, each of its parameter's size, on the CPU and of a type that kernels know: the
+  /// parameter's own or another.
   /// @param block  the sub-group's state.
-  void run(const SubGroup& group, std::span<const Member> members, std::span<std::byte> block,
-           const GradientScale& scale);
+  void run(const SubGroup& group, std::span<const Member> members, std::span<const at::Tensor> gradients,
+           std::span<std::byte> block, const GradientScale& scale);
 
  private:
-  [[nodiscard]] UpdatePiece piece_of(const ParameterSlot& slot, std::size_t group, std::span<std::byte> block);
+  [[nodiscard]] UpdatePiece piece_of(const ParameterSlot& slot, std::size_t group, const at::Tensor& given,
+                                     std::span<std::byte> block);
   void update(const GradientScale& scale);
   [[nodiscard]] bool share_memory(const SubGroup& group, std::span<const Member> members);
 

@@ -15,9 +15,8 @@
 
 namespace spillway::optimizer {
 
-double gradient_norm(std::span<const at::Tensor> parameters) {
-  const offload::Parallel parallel;
-  std::vector<double> sums;
+double gradient_norm(std::span<const at::Tensor> parameters, const offload::Parallel& parallel) {
+  std::vector<at::Tensor> gradients;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& gradient = parameters[i].grad();
     if (!gradient.defined()) {
@@ -27,8 +26,10 @@ double gradient_norm(std::span<const at::Tensor> parameters) {
       throw Error("the gradient of parameter " + std::to_string(i) +
                   " is sparse; clipping needs dense gradients: take to_dense() of it");
     }
-    append_squares(gradient, parallel, sums);
+    gradients.push_back(gradient);
   }
+  std::vector<double> sums;
+  append_squares(gradients, parallel, sums);
   return std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
 }
 
@@ -40,10 +41,16 @@ double clip_factor(double norm, double max_norm) {
   return factor < 1.0 || std::isnan(factor) ? factor : 1.0;
 }
 
+double gradient_norm(std::span<const at::Tensor> parameters) { return gradient_norm(parameters, offload::Parallel()); }
+
 double clip_grad_norm_(std::span<const at::Tensor> parameters, double max_norm) {
+  return clip_grad_norm_(parameters, max_norm, offload::Parallel());
+}
+
+double clip_grad_norm_(std::span<const at::Tensor> parameters, double max_norm, const offload::Parallel& parallel) {
   static_cast<void>(clip_factor(0.0, max_norm));  // Refuses before anything is read.
   const at::NoGradGuard no_grad;
-  const double norm = gradient_norm(parameters);
+  const double norm = gradient_norm(parameters, parallel);
   const double factor = clip_factor(norm, max_norm);
   if (factor != 1.0) {
     for (const at::Tensor& parameter : parameters) {

@@ -5,6 +5,9 @@
 namespace at {
 class Tensor;
 }
+namespace spillway::offload {
+class Parallel;
+}
 
 namespace spillway::optimizer {
 
@@ -14,6 +17,8 @@ namespace spillway::optimizer {
 /// where a gradient is not.
 /// @throws Error for a sparse gradient.
 [[nodiscard]] double gradient_norm(std::span<const at::Tensor> parameters);
+/// The same on threads that are there already.
+[[nodiscard]] double gradient_norm(std::span<const at::Tensor> parameters, const offload::Parallel& parallel);
 
 /// What gradients of this norm are multiplied by to have at most `max_norm`: max_norm / (norm + 1e-6) if that is below
 /// 1, as PyTorch does, else 1. NaN for a norm that is. @throws ConfigError for a max_norm that is not positive.
@@ -24,6 +29,8 @@ namespace spillway::optimizer {
 /// @param max_norm  > 0; infinity only measures.
 /// @returns the norm before. @throws ConfigError for a max_norm that is not positive, Error for a sparse gradient.
 double clip_grad_norm_(std::span<const at::Tensor> parameters, double max_norm);
+/// The same on threads that are there already.
+double clip_grad_norm_(std::span<const at::Tensor> parameters, double max_norm, const offload::Parallel& parallel);
 
 /// Limits every element of every gradient to [-limit, limit], in place. @throws ConfigError for a limit below 0.
 void clip_grad_value_(std::span<const at::Tensor> parameters, double limit);

@@ -1,22 +1,107 @@
 #include <spillway/optimizer/gradient_transform.hpp>
 
-#include <ATen/core/Tensor.h>
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include <ATen/ops/clamp.h>
+#include <ATen/ops/empty_like.h>
+
+#include <spillway/offload/parallel.hpp>
 
 namespace spillway::optimizer {
+namespace {
 
-void GradientTransform::apply(at::Tensor& gradient) const {
-  switch (kind) {
+using Kind = GradientTransform::Kind;
+
+// What one thread copies and transforms while it is in its cache.
+constexpr std::uint64_t kPieceNumel = 16'384;
+
+void transform_one(const GradientTransform& transform, std::span<float> elements) noexcept {
+  const auto value = static_cast<float>(transform.value);
+  switch (transform.kind) {
     case Kind::kDivide:
-      gradient.div_(value);
+      for (float& element : elements) {
+        element /= value;
+      }
       return;
     case Kind::kMultiply:
-      gradient.mul_(value);
+      for (float& element : elements) {
+        element *= value;
+      }
       return;
     case Kind::kLimit:
-      at::clamp_(gradient, -value, value);
+      for (float& element : elements) {
+        element = element < -value ? -value : element > value ? value : element;  // NaN stays.
+      }
       return;
   }
+}
+
+}  // namespace
+
+void transform(std::span<const GradientTransform> transforms, std::span<float> elements) noexcept {
+  for (const GradientTransform& each : transforms) {
+    transform_one(each, elements);
+  }
+}
+
+void transform(std::span<const GradientTransform> transforms, at::Tensor& gradient) {
+  for (const GradientTransform& each : transforms) {
+    switch (each.kind) {
+      case Kind::kDivide:
+        gradient.div_(each.value);
+        break;
+      case Kind::kMultiply:
+        gradient.mul_(each.value);
+        break;
+      case Kind::kLimit:
+        at::clamp_(gradient, -each.value, each.value);
+        break;
+    }
+  }
+}
+
+at::Tensor transformed(const at::Tensor& sum, std::span<const GradientTransform> transforms,
+                       const offload::Parallel& parallel) {
+  if (transforms.empty()) {
+    return sum;
+  }
+  at::Tensor result = at::empty_like(sum, {}, at::MemoryFormat::Preserve);
+  if (sum.scalar_type() != at::kFloat) {
+    result.copy_(sum);
+    transform(transforms, result);
+    return result;
+  }
+  const auto* const from = sum.const_data_ptr<float>();
+  auto* const to = result.mutable_data_ptr<float>();
+  parallel.for_ranges(static_cast<std::uint64_t>(sum.numel()), kPieceNumel, [&](offload::Range range) {
+    std::copy(from + range.begin, from + range.end, to + range.begin);
+    transform(transforms, std::span(to + range.begin, range.size()));
+  });
+  return result;
+}
+
+GradientScale scale_of(std::span<const GradientTransform> transforms) noexcept {
+  double factor = 1.0;
+  double limit = std::numeric_limits<double>::infinity();
+  for (const GradientTransform& each : transforms) {
+    switch (each.kind) {
+      case Kind::kDivide:
+        factor /= each.value;
+        limit /= each.value;
+        break;
+      case Kind::kMultiply:
+        factor *= each.value;
+        limit *= std::abs(each.value);
+        break;
+      case Kind::kLimit:
+        limit = std::min(limit, each.value);
+        break;
+    }
+  }
+  // A factor of 0 or NaN has made the limit NaN where there was none: what it makes of gradients needs no limit.
+  return {factor, std::isnan(limit) ? std::numeric_limits<float>::infinity() : static_cast<float>(limit)};
 }
 
 }  // namespace spillway::optimizer

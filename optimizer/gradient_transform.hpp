@@ -1,9 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
-namespace at {
-class Tensor;
+#include <ATen/core/Tensor.h>
+
+#include <spillway/optimizer/kernel_types.hpp>
+
+namespace spillway::offload {
+class Parallel;
 }
 
 namespace spillway::optimizer {
@@ -17,9 +22,19 @@ struct GradientTransform {
   };
   Kind kind = Kind::kMultiply;
   double value = 1.0;
-
-  /// In place, in the tensor's own type.
-  void apply(at::Tensor& gradient) const;
 };
+
+/// Transforms floats in place, one after the other, each rounded to float32 as LibTorch's operation rounds it.
+void transform(std::span<const GradientTransform> transforms, std::span<float> elements) noexcept;
+/// The same, by LibTorch's operations, for a tensor of any floating-point type.
+void transform(std::span<const GradientTransform> transforms, at::Tensor& gradient);
+
+/// What the transforms make of `sum`, which is on the CPU and dense in memory: a new tensor, written in one pass, or
+/// `sum` itself where there are none.
+[[nodiscard]] at::Tensor transformed(const at::Tensor& sum, std::span<const GradientTransform> transforms,
+                                     const offload::Parallel& parallel);
+
+/// The same for kernels, which round less often: a factor and a limit after it.
+[[nodiscard]] GradientScale scale_of(std::span<const GradientTransform> transforms) noexcept;
 
 }  // namespace spillway::optimizer

@@ -49,11 +49,15 @@ void Optimizer::save_own(torch::serialize::OutputArchive& archive) const {
   };
   const Copies copies(*state_);
   wrapped_->save(archive);
-  write_extras(archive, kMastersKey, copies.extras, &StreamedState::Extra::master);
-  write_extras(archive, kCodesKey, copies.extras, &StreamedState::Extra::codes);
+  write_extras(archive, copies.extras);
 }
 
 // An archive without any is the plain optimizer's.
+void Optimizer::write_extras(torch::serialize::OutputArchive& archive, const StreamedState::Extras& extras) const {
+  write_extras(archive, kMastersKey, extras, &StreamedState::Extra::master);
+  write_extras(archive, kCodesKey, extras, &StreamedState::Extra::codes);
+}
+
 void Optimizer::write_extras(torch::serialize::OutputArchive& archive, const char* name,
                              const StreamedState::Extras& extras, at::Tensor StreamedState::Extra::*member) const {
   torch::serialize::OutputArchive tensors(archive.compilation_unit());
@@ -146,13 +150,16 @@ void Optimizer::save_gathered(torch::serialize::OutputArchive& archive) const {
     bytes += 2 * part.size();
   }
   const offload::Reservation copies = tiers_->host().reserve(bytes, "copy of the optimizer state of all ranks");
+  StreamedState::Extras extras;
   for (const std::string& part : parts) {
     std::istringstream stream(part);
     torch::serialize::InputArchive input;
     input.load_from(stream);
+    extras.merge(read_extras(input));
     wrapped_->load(input);
   }
   wrapped_->save(archive);
+  write_extras(archive, extras);
 }
 
 void Optimizer::load(torch::serialize::InputArchive& archive) {

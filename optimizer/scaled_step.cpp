@@ -37,7 +37,7 @@ double Optimizer::step_clipped(double max_norm) {
     return norm;
   }
   const at::NoGradGuard no_grad;
-  const double norm = gradient_norm(all_parameters());
+  const double norm = gradient_norm(all_parameters(), parallel_);
   step_scaled({.factor = clip_factor(norm, max_norm)});
   return norm;
 }

@@ -62,11 +62,6 @@ std::unique_ptr<torch::optim::Optimizer> checked(std::unique_ptr<torch::optim::O
         "groups of ranks are for gradients that are taken: set gradients to kCpu or kNvme, or average "
         "them in place with average_gradients()");
   }
-  if (takes_gradients && config.kernels == UpdateKernels::kFused) {
-    throw ConfigError(
-        "fused kernels update from .grad, which gradients that are taken leave undefined: take "
-        "UpdateKernels::kLibTorch with them, or leave gradients in place");
-  }
   if (config.state != StateDevice::kNone || takes_gradients) {
     const StateFields& fields = fields_of(*optimizer, config.state_fields.get());
     if (takes_gradients && fields.whole_model()) {
@@ -78,7 +73,8 @@ std::unique_ptr<torch::optim::Optimizer> checked(std::unique_ptr<torch::optim::O
       throw ConfigError("buffer_count is " + std::to_string(config.buffer_count) +
                         "; reading ahead takes at least 2 staging buffers");
     }
-  } else if (config.kernels == UpdateKernels::kFused) {
+  }
+  if (config.state == StateDevice::kNone && config.kernels == UpdateKernels::kFused) {
     throw ConfigError("fused kernels update state that lies in blocks, which StateDevice::kNone has not: take kCpu");
   }
   check_precision(*optimizer, config);
@@ -331,7 +327,7 @@ std::vector<at::Tensor> Optimizer::all_parameters() const {
 
 double Optimizer::clip_grad_norm_(double max_norm) {
   if (gradients_ == nullptr) {
-    return optimizer::clip_grad_norm_(all_parameters(), max_norm);
+    return optimizer::clip_grad_norm_(all_parameters(), max_norm, parallel_);
   }
   synchronise(Purpose::kClip);
   double norm = 0.0;

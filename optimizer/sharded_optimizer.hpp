@@ -8,6 +8,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <spillway/offload/parallel.hpp>
 #include <spillway/offload/tiers.hpp>
 #include <spillway/optimizer/state_fields.hpp>
 #include <spillway/optimizer/streamed_state.hpp>
@@ -53,7 +54,8 @@ struct OptimizerConfig {
   /// kFused updates in one pass over memory, for Adam, AdamW, SGD and Adagrad of LibTorch and float32, bfloat16 and
   /// float16 parameters that are dense and on the CPU; one line in the log says what LibTorch updates instead, and why.
   /// A step's weights are within 4 ulp (rarely 4.2) of max(|w|, |Δw|) of LibTorch's formula evaluated exactly; the
-  /// state is float32 unless state_format says otherwise. Needs the state in blocks and gradients in place.
+  /// state is float32 unless state_format says otherwise. Gradients that are taken are read from their float32 sums,
+  /// and scaled and clipped in the pass of the update. Needs the state in blocks.
   UpdateKernels kernels = UpdateKernels::kLibTorch;
   StateFormat state_format = StateFormat::kFloat32;  ///< Of parameters that kernels update.
   MasterFormat masters = MasterFormat::kNone;        ///< Of 16-bit parameters, which kernels have to be able to update.
@@ -170,6 +172,7 @@ class Optimizer final : public torch::optim::Optimizer {
   void load_wrapped(torch::serialize::InputArchive& archive);
   void refuse_if_poisoned() const;
   void poison_on_failure(const std::function<void()>& work);
+  void write_extras(torch::serialize::OutputArchive& archive, const StreamedState::Extras& extras) const;
   void write_extras(torch::serialize::OutputArchive& archive, const char* name, const StreamedState::Extras& extras,
                     at::Tensor StreamedState::Extra::*member) const;
   [[nodiscard]] StreamedState::Extras read_extras(torch::serialize::InputArchive& archive) const;
@@ -186,16 +189,17 @@ class Optimizer final : public torch::optim::Optimizer {
   std::shared_ptr<const StateFields> own_fields_;  // Shared with whoever wraps several optimizers of that kind.
   std::unique_ptr<TakenGradients> gradients_;      // Null where they stay in place.
   std::unique_ptr<StreamedState> state_;           // Null with StateDevice::kNone and gradients in place.
+  offload::Parallel parallel_;                     // For the norm of gradients in place.
   std::string poison_;                             // Why the optimizer is unusable; empty while it is not.
 };
 
 /// Wraps an optimizer that was already constructed, and possibly stepped: its state is taken over.
 /// @throws ConfigError for a null optimizer, one of a kind whose state is not known (LBFGS; a subclass without
-/// state_fields), a buffer_count below 2, kNvme without a path, fused kernels with kNone or with gradients that are
-/// taken, a state_format or masters that can't be had, weights or groups that can't be right, a parameter whose
-/// gradients another wrapper takes, ranks whose parameters differ (the first difference); IoError for a path that is
-/// missing or not writable; BudgetExceeded, with a table, where the host budget holds not even the staging buffers;
-/// OutOfSpace where the disk does not hold the rest.
+/// state_fields), a buffer_count below 2, kNvme without a path, fused kernels with kNone, a state_format or masters
+/// that can't be had, weights or groups that can't be right, a parameter whose gradients another wrapper takes, ranks
+/// whose parameters differ (the first difference); IoError for a path that is missing or not writable; BudgetExceeded,
+/// with a table, where the host budget holds not even the staging buffers; OutOfSpace where the disk does not hold the
+/// rest.
 [[nodiscard]] std::unique_ptr<Optimizer> wrap(std::unique_ptr<torch::optim::Optimizer> optimizer,
                                               OptimizerConfig config = {});
 

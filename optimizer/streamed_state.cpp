@@ -125,8 +125,36 @@ void StreamedState::step(const GradientScale& scale) {
   const Indices indices = with_gradient();
   begin_step(indices);
   for (const std::size_t u : indices) {
-    step(units_.all()[u], scale);
+    StateUnit& unit = units_.all()[u];
+    std::vector<at::Tensor> gradients;
+    for (const ParameterSlot& slot : unit.group.slots) {
+      gradients.push_back(slot.parameter.grad());
+    }
+    step(unit, gradients, scale, scale);
   }
+}
+
+void StreamedState::step_unit(std::size_t index, std::span<const at::Tensor> gradients, const GradientScale& scale) {
+  StateUnit& unit = units_.all()[index];
+  // LibTorch's step finds them in `.grad`, for as long as it takes.
+  struct Given {
+    const std::vector<ParameterSlot>& slots;
+    explicit Given(const std::vector<ParameterSlot>& to) : slots(to) {}
+    Given(const Given&) = delete;
+    Given& operator=(const Given&) = delete;
+    ~Given() {
+      for (const ParameterSlot& slot : slots) {
+        slot.parameter.mutable_grad().reset();
+      }
+    }
+  };
+  const Given given(unit.group.slots);
+  for (std::size_t s = 0; s < gradients.size(); ++s) {
+    if (!unit.group.slots[s].fused) {
+      unit.group.slots[s].parameter.mutable_grad() = gradients[s];
+    }
+  }
+  step(unit, gradients, scale, {});
 }
 
 void StreamedState::begin_step(const Indices& indices) {
@@ -149,22 +177,23 @@ void StreamedState::drop_foreign(const ParamGroups& groups) {
   }
 }
 
-void StreamedState::step(StateUnit& unit, const GradientScale& scale) {
+void StreamedState::step(StateUnit& unit, std::span<const at::Tensor> gradients, const GradientScale& kernel_scale,
+                         const GradientScale& libtorch_scale) {
   std::vector<Member> by_kernels;
   std::vector<Member> by_libtorch;
   for (const Member& member : unit.group.members) {
     const ParameterSlot& slot = unit.group.slots[member.slot];
-    const at::Tensor& gradient = slot.parameter.grad();
+    const at::Tensor& gradient = gradients[member.slot];
     if (gradient.defined()) {
       (slot.fused && gradient.layout() == at::kStrided ? by_kernels : by_libtorch).push_back(member);
     }
   }
   update(unit, [&](std::span<std::byte> block) {
     if (!by_kernels.empty()) {
-      fused_->run(unit.group, by_kernels, block, scale);
+      fused_->run(unit.group, by_kernels, gradients, block, kernel_scale);
     }
     if (!by_libtorch.empty()) {
-      step_by_libtorch(unit, by_libtorch, block, scale);
+      step_by_libtorch(unit, by_libtorch, block, libtorch_scale);
     }
   });
 }

@@ -76,11 +76,13 @@ class StreamedState {
   /// Who updates how many parameters, and why LibTorch does where kernels were asked for: a line for the log.
   [[nodiscard]] std::string describe_update() const;
 
-  /// A step whose caller makes the gradients: the units of parts, in whose order they are stepped, that have parameters
-  /// with one. `begin_step` announces all of them; `step_unit` is called for each in this order, with `.grad` set.
+  /// A step whose caller has the gradients: the units of parts, in whose order they are stepped, that have parameters
+  /// with one. `begin_step` announces all of them; `step_unit` is called for each in this order.
   [[nodiscard]] Indices units_with_gradient() const { return with_gradient(); }
   void begin_step(const Indices& indices);
-  void step_unit(std::size_t index) { step(units_.all()[index], {}); }
+  /// @param gradients  by slot, undefined where there is none: for slots that kernels update as FusedStep::run takes
+  /// them, and scaled by it; for others as `.grad` is to be.
+  void step_unit(std::size_t index, std::span<const at::Tensor> gradients, const GradientScale& scale);
   [[nodiscard]] const StateUnit& unit(std::size_t index) const { return units_.all()[index]; }
 
   /// Forgets the state of parameters that this rank does not own.
@@ -95,7 +97,8 @@ class StreamedState {
                                   const std::function<bool(const ParameterSlot&)>& wanted) const;
   [[nodiscard]] bool has_state(const ParameterSlot& slot) const;
   void announce(const Indices& indices, offload::Access access);
-  void step(StateUnit& unit, const GradientScale& scale);
+  void step(StateUnit& unit, std::span<const at::Tensor> gradients, const GradientScale& kernel_scale,
+            const GradientScale& libtorch_scale);
   void step_by_libtorch(StateUnit& unit, const std::vector<Member>& members, std::span<std::byte> block,
                         const GradientScale& scale);
 

@@ -14,6 +14,7 @@
 
 #include <spillway/distributed/collective_lane.hpp>
 #include <spillway/offload/budget.hpp>
+#include <spillway/offload/parallel.hpp>
 #include <spillway/offload/tiers.hpp>
 #include <spillway/optimizer/gradient_accumulators.hpp>
 #include <spillway/optimizer/gradient_exchange.hpp>
@@ -109,7 +110,8 @@ class TakenGradients final : public GradientSink {
   void launch(std::size_t bucket, std::vector<at::Tensor> gradients);
   void refuse_late_gradients() const;
 
-  [[nodiscard]] at::Tensor value_of(const GradientAccumulators::Sum& sum) const;
+  [[nodiscard]] std::vector<GradientTransform> all_transforms() const;
+  [[nodiscard]] at::Tensor gradient_of(const GradientAccumulators::Sum& sum, const ParameterSlot& slot) const;
   void step_bucket(std::size_t bucket, StreamedState& state, const std::vector<std::size_t>& units,
                    BucketUpdate& update);
   [[nodiscard]] Squares measure();
@@ -121,6 +123,7 @@ class TakenGradients final : public GradientSink {
   ParameterList parameters_;
   ShardPlan plan_;
   GradientAccumulators sums_;
+  offload::Parallel parallel_;    // For norms and transforms.
   offload::Reservation staging_;  // For what travels.
   std::unique_ptr<GradientExchange> exchange_;
   std::unique_ptr<WeightPublisher> publisher_;  // Null in a world of one.

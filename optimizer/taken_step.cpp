@@ -11,7 +11,6 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <spillway/offload/error.hpp>
-#include <spillway/offload/parallel.hpp>
 #include <spillway/optimizer/block_squares.hpp>
 #include <spillway/optimizer/taken_gradients.hpp>
 
@@ -30,23 +29,14 @@ bool TakenGradients::holds_gradients() {
   return false;
 }
 
-// The mean over the ranks, then what was asked for: a new tensor, or the sum itself where nothing is to be done.
-at::Tensor TakenGradients::value_of(const GradientAccumulators::Sum& sum) const {
-  if (sum.slot.content == SumContent::kZero) {
-    return at::zeros_like(sum.tensor, {}, at::MemoryFormat::Preserve);
+// The mean over the ranks, then what was asked for.
+std::vector<GradientTransform> TakenGradients::all_transforms() const {
+  std::vector<GradientTransform> all;
+  if (plan_.world_size() > 1) {
+    all.push_back({Kind::kDivide, static_cast<double>(plan_.world_size())});
   }
-  const int world_size = plan_.world_size();
-  if (world_size == 1 && transforms_.empty()) {
-    return sum.tensor;
-  }
-  at::Tensor value = sum.tensor.clone(at::MemoryFormat::Preserve);
-  if (world_size > 1) {
-    GradientTransform{Kind::kDivide, static_cast<double>(world_size)}.apply(value);
-  }
-  for (const GradientTransform& transform : transforms_) {
-    transform.apply(value);
-  }
-  return value;
+  all.insert(all.end(), transforms_.begin(), transforms_.end());
+  return all;
 }
 
 void TakenGradients::step(StreamedState& state) {
@@ -112,29 +102,28 @@ void TakenGradients::step_bucket(std::size_t bucket, StreamedState& state, const
       if (slots.front().part != bucket) {
         continue;
       }
-      struct Given {
-        std::vector<at::Tensor> parameters;
-        ~Given() {
-          for (const at::Tensor& parameter : parameters) {
-            parameter.mutable_grad().reset();
-          }
-        }
-      } given;
+      std::vector<at::Tensor> gradients;
       for (const ParameterSlot& slot : slots) {
         const auto found = by_parameter.find(*parameters_.find(slot.parameter));
-        if (found != by_parameter.end()) {
-          given.parameters.push_back(slot.parameter);
-          slot.parameter.mutable_grad() = value_of(*found->second).to(slot.parameter.options());
-        }
+        gradients.push_back(found == by_parameter.end() ? at::Tensor() : gradient_of(*found->second, slot));
       }
-      state.step_unit(u);
+      state.step_unit(u, gradients, scale_of(all_transforms()));
     }
   });
 }
 
+// Kernels read the sum itself, and transform it as they do. LibTorch's step gets what `.grad` would be.
+at::Tensor TakenGradients::gradient_of(const GradientAccumulators::Sum& sum, const ParameterSlot& slot) const {
+  if (sum.slot.content == SumContent::kZero) {
+    const at::Tensor zeros = at::zeros_like(sum.tensor, {}, at::MemoryFormat::Preserve);
+    return slot.fused ? zeros : zeros.to(slot.parameter.options());
+  }
+  return slot.fused ? sum.tensor : transformed(sum.tensor, all_transforms(), parallel_).to(slot.parameter.options());
+}
+
 TakenGradients::Squares TakenGradients::measure() {
   const at::NoGradGuard no_grad;
-  const offload::Parallel parallel;
+  const std::vector<GradientTransform> transforms = all_transforms();
   Squares squares;
   if (!holds_gradients()) {
     return squares;
@@ -144,7 +133,9 @@ TakenGradients::Squares TakenGradients::measure() {
       for (const GradientAccumulators::Sum& sum : sums) {
         if (sum.slot.has_gradient()) {
           std::vector<double> of_blocks;
-          append_squares(value_of(sum), parallel, of_blocks);
+          if (sum.slot.content == SumContent::kSum) {  // Else zeros.
+            append_squares(sum.tensor, parallel_, of_blocks, transforms);
+          }
           squares.rows.push_back(static_cast<double>(sum.slot.parameter));
           squares.rows.push_back(static_cast<double>(of_blocks.size()));
           squares.rows.insert(squares.rows.end(), of_blocks.begin(), of_blocks.end());

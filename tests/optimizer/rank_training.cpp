@@ -124,11 +124,45 @@ void run_backward(const TensorGroups& weights, const BackwardPass& pass, const G
   if (pass.overflows) {
     loss = loss * std::numeric_limits<float>::infinity();
   }
-  loss = scaler.scale(loss);
+  loss = scaler.scale(pass.factor == 1.0 ? loss : loss * pass.factor);
   loss.backward({}, pass.again);
   if (pass.again) {
     loss.backward();
   }
+}
+
+SharedTraining on_one_rank(const SharedTraining& training) {
+  SharedTraining merged = training;
+  for (std::size_t step = 0; step < training.passes.size(); ++step) {
+    std::vector<std::vector<BackwardPass>> rounds;  // By rank: one pass each.
+    for (const std::vector<BackwardPass>& passes : training.passes[step]) {
+      std::vector<BackwardPass>& own = rounds.emplace_back();
+      for (BackwardPass pass : passes) {
+        std::size_t i = 0;
+        bool any = false;
+        for (const Tensors& group : training.start) {
+          for (const at::Tensor& parameter : group) {
+            any = any || (pass.uses[i] && parameter.requires_grad());
+            ++i;
+          }
+        }
+        pass.factor = 1.0 / training.world_size();
+        const bool twice = std::exchange(pass.again, false);
+        own.insert(own.end(), !any ? 0 : twice ? 2 : 1, pass);
+      }
+    }
+    std::vector<BackwardPass> all;
+    for (std::size_t k = 0; std::any_of(rounds.begin(), rounds.end(), [&](const auto& own) { return k < own.size(); });
+         ++k) {
+      for (const auto& own : rounds) {
+        if (k < own.size()) {
+          all.push_back(own[k]);
+        }
+      }
+    }
+    merged.passes[step] = {all};
+  }
+  return merged;
 }
 
 TrainingResult train_by_definition(const SharedTraining& training) {

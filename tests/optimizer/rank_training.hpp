@@ -24,6 +24,7 @@ struct BackwardPass {
   std::vector<bool> uses;  ///< By parameter, in the order of groups.
   bool again = false;      ///< The same graph backward once more (retain_graph).
   bool overflows = false;  ///< Its gradients are infinite.
+  double factor = 1.0;     ///< Of the loss.
 };
 
 /// A training run that several ranks share.
@@ -39,6 +40,10 @@ struct SharedTraining {
 
 /// The gradients that a backward pass gives, taken by whatever hooks the parameters have, else added to `.grad`.
 void run_backward(const TensorGroups& weights, const BackwardPass& pass, const GradScaler& scaler);
+
+/// The same training on one rank: the gradients of all ranks in the order of rounds, then of ranks, each divided by
+/// their number, which is exact where that is a power of 2.
+SharedTraining on_one_rank(const SharedTraining& training);
 
 /// What comes out by definition: one plain optimizer, sums in rounds and in rank order, in float32 or float64.
 struct TrainingResult {

@@ -54,50 +54,128 @@ std::vector<double> random_weights(Random& random, int world_size) {
   return weights;
 }
 
+// How the update is made, which changes bits and has to be the same on all ranks.
+void choose_update(Random& random, OptimizerConfig& config, const Recipe& recipe) {
+  if (random.chance(1, 2)) {
+    return;
+  }
+  config.kernels = UpdateKernels::kFused;
+  if (recipe.name == "RMSprop" || random.chance(1, 2)) {
+    return;
+  }
+  static constexpr std::array<StateFormat, 3> kFormats{StateFormat::kFloat32, StateFormat::kBFloat16,
+                                                       StateFormat::kBlockwise8};
+  config.state_format = kFormats[random.below(recipe.name.starts_with("Adam") ? 3 : 2)];
+  static constexpr std::array<MasterFormat, 3> kMasters{MasterFormat::kNone, MasterFormat::kFloat32,
+                                                        MasterFormat::kRemainder};
+  config.masters = kMasters[random.below(3)];
+}
+
+struct RanksResult {
+  std::vector<std::optional<TrainingResult>> results;
+  std::vector<std::string> errors;
+};
+
+RanksResult train(const SharedTraining& training, std::vector<OptimizerConfig> configs) {
+  RanksResult all{std::vector<std::optional<TrainingResult>>(configs.size()), std::vector<std::string>(configs.size())};
+  on_ranks(training.world_size(), kPatience, [&](int rank, auto* exchange, auto* agreement) {
+    const auto index = static_cast<std::size_t>(rank);
+    try {
+      configs[index].gradient_group = exchange;
+      configs[index].agreement_group = agreement;
+      all.results[index] = train_rank(training, rank, configs[index]);
+    } catch (const std::exception& error) {
+      all.errors[index] = error.what();
+    }
+  });
+  return all;
+}
+
+void expect_equal(const RanksResult& all, const TrainingResult& wanted) {
+  for (std::size_t rank = 0; rank < all.results.size(); ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank) + " of " + std::to_string(all.results.size()));
+    EXPECT_EQ(all.errors[rank], "");
+    if (all.results[rank]) {
+      EXPECT_EQ(differences(all.results[rank]->weights, wanted.weights), "");
+      EXPECT_EQ(all.results[rank]->norms, wanted.norms);
+      EXPECT_EQ(all.results[rank]->skipped, wanted.skipped);
+      EXPECT_EQ(all.results[rank]->scale, wanted.scale);
+    }
+  }
+}
+
+std::string describe(const std::vector<OptimizerConfig>& configs, const Recipe& recipe) {
+  std::string text = recipe.name + (configs[0].kernels == UpdateKernels::kFused ? ", fused" : "");
+  for (const OptimizerConfig& config : configs) {
+    text += ", gradients " + std::to_string(static_cast<int>(config.gradients)) + " and state " +
+            std::to_string(static_cast<int>(config.state));
+  }
+  return text;
+}
+
 TEST(ShardedTraining, IsTheSameBitsWhateverTheShardsAndWhereverTheyLive) {
   at::set_num_threads(1);
   for_random_seeds(60, [](Random& random) {
     const TempDir folder("sharded");
     const SharedTraining training = random_training(random);
-    const TrainingResult wanted = train_by_definition(training);
+    const Recipe recipe = one_of_each_kind()[training.recipe];
+    OptimizerConfig update;
+    choose_update(random, update, recipe);
+    const bool by_kernels = update.kernels == UpdateKernels::kFused && recipe.name != "RMSprop";
+    // LibTorch's own step has a definition; that of kernels is their own, everything in memory on as few ranks as
+    // give the same sums.
+    TrainingResult wanted;
+    if (by_kernels) {
+      const SharedTraining reference = training.world_size() == 2 ? on_one_rank(training) : training;
+      update.state = StateDevice::kCpu;
+      update.gradients = GradientDevice::kCpu;
+      update.tiers_options.log = [](const std::string&) {};
+      const RanksResult all =
+          train(reference, std::vector<OptimizerConfig>(static_cast<std::size_t>(reference.world_size()), update));
+      ASSERT_EQ(all.errors[0], "");
+      wanted = *all.results[0];
+    } else {
+      wanted = train_by_definition(training);
+    }
     for (int variant = 0; variant < 2; ++variant) {
       std::vector<OptimizerConfig> configs;
       const std::uint64_t bucket_bytes = random_config(random, folder).bucket_bytes;
       const std::vector<double> weights = random_weights(random, training.world_size());
       for (int rank = 0; rank < training.world_size(); ++rank) {
-        configs.push_back(random_config(random, folder));  // Placement is each rank's own affair.
-        configs.back().bucket_bytes = bucket_bytes;
-        configs.back().shard_weights = weights;
-        if (may_stay_in_place(training) && random.chance(1, 2)) {
-          configs.back().gradients = GradientDevice::kInPlace;
+        OptimizerConfig& config = configs.emplace_back(random_config(random, folder));  // Placement is each rank's own.
+        config.bucket_bytes = bucket_bytes;
+        config.shard_weights = weights;
+        config.kernels = update.kernels;
+        config.state_format = update.state_format;
+        config.masters = update.masters;
+        if (update.kernels == UpdateKernels::kFused && config.state == StateDevice::kNone) {
+          config.state = StateDevice::kCpu;
+        }
+        if (!by_kernels && may_stay_in_place(training) && random.chance(1, 2)) {
+          config.gradients = GradientDevice::kInPlace;
         }
       }
-      std::vector<std::optional<TrainingResult>> results(configs.size());
-      std::vector<std::string> errors(configs.size());
-      on_ranks(training.world_size(), kPatience, [&](int rank, auto* exchange, auto* agreement) {
-        const auto index = static_cast<std::size_t>(rank);
-        try {
-          configs[index].gradient_group = exchange;
-          configs[index].agreement_group = agreement;
-          results[index] = train_rank(training, rank, configs[index]);
-        } catch (const std::exception& error) {
-          errors[index] = error.what();
-        }
-      });
-      for (std::size_t rank = 0; rank < results.size(); ++rank) {
-        SCOPED_TRACE("rank " + std::to_string(rank) + " of " + std::to_string(results.size()) + ", gradients " +
-                     std::to_string(static_cast<int>(configs[rank].gradients)) + ", state " +
-                     std::to_string(static_cast<int>(configs[rank].state)) + ", " +
-                     one_of_each_kind()[training.recipe].name);
-        EXPECT_EQ(errors[rank], "");
-        if (results[rank]) {
-          EXPECT_EQ(differences(results[rank]->weights, wanted.weights), "");
-          EXPECT_EQ(results[rank]->norms, wanted.norms);
-          EXPECT_EQ(results[rank]->skipped, wanted.skipped);
-          EXPECT_EQ(results[rank]->scale, wanted.scale);
-        }
-      }
+      SCOPED_TRACE(describe(configs, recipe));
+      expect_equal(train(training, configs), wanted);
     }
+  });
+}
+
+// Plain accumulation gives what two ranks give, with LibTorch's own step: by definition, as above, and by running it.
+TEST(ShardedTraining, OfTwoRanksIsAccumulationOnOne) {
+  at::set_num_threads(1);
+  for_random_seeds(20, [](Random& random) {
+    SharedTraining training = random_training(random);
+    if (training.world_size() != 2) {
+      return;
+    }
+    OptimizerConfig config;
+    config.state = StateDevice::kCpu;
+    config.gradients = GradientDevice::kCpu;
+    config.tiers_options.log = [](const std::string&) {};
+    const RanksResult one = train(on_one_rank(training), {config});
+    ASSERT_EQ(one.errors[0], "");
+    expect_equal(train(training, {config, config}), *one.results[0]);
   });
 }
 
