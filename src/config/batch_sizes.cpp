@@ -7,6 +7,8 @@
 namespace spillway::app {
 namespace {
 
+constexpr std::uint64_t kMaxBatch = 0x7FFFFFFF;  // As each of them.
+
 /// `whole / part`, or an error that says what does not divide.
 std::uint64_t divide(std::uint64_t whole, std::uint64_t part, const std::string& meaning) {
   if (whole % part != 0) {
@@ -33,6 +35,11 @@ BatchSizes resolve_batch_sizes(const BatchSizes& given, std::uint64_t world_size
     return sizes;
   }
   sizes.accumulation = sizes.accumulation == 0 ? 1 : sizes.accumulation;
+  if (sizes.micro * world_size > kMaxBatch / sizes.accumulation) {
+    throw ConfigError("train_batch_size: train_micro_batch_size_per_gpu " + std::to_string(sizes.micro) +
+                      " * gradient_accumulation_steps " + std::to_string(sizes.accumulation) + " * " +
+                      std::to_string(world_size) + " ranks is more than " + std::to_string(kMaxBatch));
+  }
   const std::uint64_t product = sizes.micro * sizes.accumulation * world_size;
   if (sizes.train != 0 && sizes.train != product) {
     throw ConfigError("train_batch_size: " + std::to_string(sizes.train) +

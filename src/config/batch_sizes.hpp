@@ -14,7 +14,8 @@ struct BatchSizes {
 /// Completes train = micro * accumulation * ranks: two of the three give the third; train or micro alone implies an
 /// accumulation of 1; with neither, micro is `default_micro`.
 /// @param world_size  Ranks, at least 1. Given sizes are below 2^31.
-/// @throws ConfigError, naming the key, where they contradict one another or don't divide.
+/// @throws ConfigError, naming the key, where they contradict one another, don't divide, or come to
+/// 2^31 or more.
 [[nodiscard]] BatchSizes resolve_batch_sizes(const BatchSizes& given, std::uint64_t world_size,
                                              std::uint64_t default_micro);
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,6 +40,9 @@ class BlockVisitor {
   virtual void boolean(std::string_view key, bool& value) = 0;
   virtual void integer(std::string_view key, std::uint64_t& value, IntegerRange range) = 0;
   virtual void number(std::string_view key, double& value, NumberRange range) = 0;
+  /// The same, where "auto" stands for nothing: what is decided once the rest is known.
+  virtual void optional_integer(std::string_view key, std::optional<std::uint64_t>& value, IntegerRange range) = 0;
+  virtual void optional_number(std::string_view key, std::optional<double>& value, NumberRange range) = 0;
   virtual void text(std::string_view key, std::string& value) = 0;
   /// Folders: a list of texts, or one text in which commas part them, as on the command line.
   virtual void folders(std::string_view key, std::vector<std::string>& values) = 0;

@@ -2,12 +2,16 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace spillway::app {
 
-enum class OptimizerKind : std::uint8_t { kAdam, kAdamW, kSgd };
+enum class OptimizerKind : std::uint8_t { kAdam, kAdamW, kSgd, kAdagrad, kRmsprop };
+enum class SchedulerKind : std::uint8_t { kNone, kWarmup, kWarmupDecay, kWarmupCosine, kOneCycle };
+enum class WarmupCurve : std::uint8_t { kLog, kLinear };
+enum class AutocastDtype : std::uint8_t { kBf16, kFp16 };
 enum class OffloadDevice : std::uint8_t { kNone, kCpu, kNvme };
 enum class EngineChoice : std::uint8_t { kAuto, kIoUring, kThreads };
 enum class BankDtype : std::uint8_t { kFp16, kBf16, kFp32, kFp64 };
@@ -23,11 +27,16 @@ struct OptimizerConfig {
   double eps = 1e-8;
   double weight_decay = 0.0;
   bool amsgrad = false;
-  bool adam_w_mode = true;  ///< Type Adam: decay the weights apart from the gradient, as AdamW does.
-  double momentum = 0.0;    ///< SGD.
-  double dampening = 0.0;   ///< SGD.
-  bool nesterov = false;    ///< SGD.
+  bool adam_w_mode = true;                 ///< Type Adam: decay the weights apart from the gradient, as AdamW does.
+  double momentum = 0.0;                   ///< SGD and RMSprop.
+  double dampening = 0.0;                  ///< SGD.
+  bool nesterov = false;                   ///< SGD.
+  double lr_decay = 0.0;                   ///< Adagrad.
+  double initial_accumulator_value = 0.0;  ///< Adagrad.
+  double alpha = 0.99;                     ///< RMSprop: of the mean of squares.
+  bool centered = false;                   ///< RMSprop: divide by the variance, not by the mean of squares.
 
+  [[nodiscard]] bool is_adam() const noexcept { return kind == OptimizerKind::kAdam || kind == OptimizerKind::kAdamW; }
   /// Whether the update to run is AdamW's, whatever the type is called.
   [[nodiscard]] bool decoupled_decay() const noexcept {
     return kind == OptimizerKind::kAdamW || (kind == OptimizerKind::kAdam && adam_w_mode);
@@ -35,17 +44,77 @@ struct OptimizerConfig {
   bool operator==(const OptimizerConfig&) const = default;
 };
 
+/// `scheduler`: type and params, with DeepSpeed's names. What is nothing is decided where the run is known; only the
+/// fields of the chosen type have an effect. LrSchedule has the formulas.
+struct SchedulerConfig {
+  SchedulerKind kind = SchedulerKind::kNone;
+  std::optional<std::uint64_t> total_num_steps;          ///< Nothing: those of the run.
+  std::optional<std::uint64_t> warmup_num_steps = 1000;  ///< Nothing: a tenth of the run, 1000 at most.
+  WarmupCurve warmup_type = WarmupCurve::kLog;
+  double warmup_min_lr = 0.0;
+  std::optional<double> warmup_max_lr;  ///< Nothing: the optimizer's.
+  double warmup_min_ratio = 0.0;        ///< WarmupCosineLR: shares of the optimizer's rate.
+  double cos_min_ratio = 1e-4;
+
+  double cycle_min_lr = 0.0;  ///< From here on OneCycle; this and the next have to be given.
+  double cycle_max_lr = 0.0;
+  std::uint64_t cycle_first_step_size = 2000;
+  std::optional<std::uint64_t> cycle_second_step_size;  ///< Nothing: as the first.
+  std::uint64_t cycle_first_stair_count = 0;            ///< 0: no stairs.
+  std::optional<std::uint64_t> cycle_second_stair_count;
+  std::uint64_t decay_step_size = 0;  ///< 0: no decay after the cycle.
+  double decay_lr_rate = 0.0;
+  bool cycle_momentum = true;  ///< Of optimizers with betas.
+  double cycle_min_mom = 0.8;
+  double cycle_max_mom = 0.9;
+  double decay_mom_rate = 0.0;
+  bool operator==(const SchedulerConfig&) const = default;
+};
+
+/// `fp16`: 16-bit parameters with float32 masters and a loss scale.
+struct Fp16Config {
+  bool enabled = false;
+  bool auto_cast = false;
+  double loss_scale = 0.0;  ///< 0: dynamic.
+  std::uint64_t initial_scale_power = 16;
+  std::uint64_t loss_scale_window = 1000;  ///< Steps without an overflow after which the scale doubles.
+  std::uint64_t hysteresis = 2;
+  bool consecutive_hysteresis = false;
+  double min_loss_scale = 1.0;
+  bool fp16_master_weights_and_grads = false;
+  bool operator==(const Fp16Config&) const = default;
+};
+
+/// `bf16`: 16-bit parameters with float32 masters, without a scale.
+struct Bf16Config {
+  bool enabled = false;
+  bool immediate_grad_update = false;
+  bool check_grad_overflow = true;
+  bool bf16_master_weights_and_grads = false;
+  bool bf16_optimizer_states = false;
+  bool operator==(const Bf16Config&) const = default;
+};
+
+/// `torch_autocast`: float32 parameters, 16-bit arithmetic where that is safe.
+struct AutocastConfig {
+  bool enabled = false;
+  AutocastDtype dtype = AutocastDtype::kBf16;
+  bool operator==(const AutocastConfig&) const = default;
+};
+
 /// `zero_optimization.offload_optimizer`. Its nvme_path is resolved into OffloadConfig::nvme_paths.
 struct OffloadOptimizerConfig {
   OffloadDevice device = OffloadDevice::kNone;
   std::uint64_t buffer_count = 4;  ///< Staging buffers.
   bool pin_memory = false;         ///< Page-lock buffers where there is a GPU.
+  double ratio = 1.0;              ///< Most of the state that may be offloaded, as a share.
   bool operator==(const OffloadOptimizerConfig&) const = default;
 };
 
 struct ZeroConfig {
-  std::uint64_t stage = 0;                    ///< 0, 1 or 2; 3 is resolved to 2.
-  std::uint64_t sub_group_size = 1000000000;  ///< Elements per step of the optimizer's pipeline.
+  std::uint64_t stage = 0;                       ///< 0, 1 or 2; 3 is resolved to 2.
+  std::uint64_t sub_group_size = 1000000000;     ///< Elements per step of the optimizer's pipeline.
+  std::uint64_t reduce_bucket_size = 500000000;  ///< Elements of gradients that travel together at most.
   OffloadOptimizerConfig offload_optimizer{};
   bool operator==(const ZeroConfig&) const = default;
 };
@@ -53,6 +122,7 @@ struct ZeroConfig {
 struct AioConfig {
   std::uint64_t block_size = 0;   ///< Bytes per transfer, a multiple of 4096. Both 0: found by a short trial at start.
   std::uint64_t queue_depth = 0;  ///< Transfers in flight.
+  std::uint64_t intra_op_parallelism = 1;  ///< Swap files and engines for each folder, striped over.
   EngineChoice engine = EngineChoice::kAuto;
   bool operator==(const AioConfig&) const = default;
 };
@@ -148,9 +218,16 @@ struct Config {
   std::uint64_t micro_batch_size_per_gpu = 128;  ///< Of one rank, per forward pass.
   std::uint64_t gradient_accumulation_steps = 1;
   std::uint64_t steps_per_print = 10;
-  double gradient_clipping = 1.0;  ///< Global norm; 0: none.
+  double gradient_clipping = 1.0;     ///< Global norm; 0: none.
+  bool wall_clock_breakdown = false;  ///< Show the time of each part of a step, every steps_per_print steps.
+  bool memory_breakdown = false;      ///< The same of memory.
+  bool dump_state = false;            ///< Show the resolved configuration before the first step.
 
   OptimizerConfig optimizer;
+  SchedulerConfig scheduler;
+  Fp16Config fp16;
+  Bf16Config bf16;
+  AutocastConfig torch_autocast;
   ZeroConfig zero;
   AioConfig aio;
   ContrastiveConfig contrastive;

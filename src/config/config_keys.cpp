@@ -4,73 +4,41 @@
 #include <array>
 #include <string>
 
+#include <spillway/app/config/key_ranges.hpp>
+#include <spillway/app/config/training_keys.hpp>
+
 namespace spillway::app {
 namespace {
 
-using Names = std::span<const std::string_view>;
-
 // In the order of the enumerators.
 constexpr std::array<std::string_view, 5> kMethods = {"moco", "simclr", "supcon", "byol", "simsiam"};
-constexpr std::array<std::string_view, 3> kOptimizers = {"Adam", "AdamW", "SGD"};
 constexpr std::array<std::string_view, 3> kDevices = {"none", "cpu", "nvme"};
 constexpr std::array<std::string_view, 3> kEngines = {"auto", "io_uring", "threads"};
 constexpr std::array<std::string_view, 4> kDtypes = {"fp16", "bf16", "fp32", "fp64"};
 constexpr std::array<std::string_view, 3> kHeads = {"mlp", "batch_norm", "batch_norm_output"};
 constexpr std::array<std::string_view, 2> kEncoders = {"mlp", "small_cnn"};
 
-constexpr IntegerRange kCount{.min = 1};
-constexpr IntegerRange kPositive32{.min = 1, .max = 0x7FFFFFFF};
-constexpr NumberRange kShare{.min = 0.0, .max = 1.0};
-constexpr NumberRange kBelowOne{.min = 0.0, .max = 1.0, .open_max = true};
-constexpr NumberRange kInsideUnit{.min = 0.0, .max = 1.0, .open_min = true, .open_max = true};
-constexpr NumberRange kAboveZero{.min = 0.0, .open_min = true};
 constexpr NumberRange kDegrees{.min = 0.0, .max = 180.0};
 constexpr NumberRange kShearDegrees{.min = 0.0, .max = 80.0};
 constexpr NumberRange kScale{.min = 0.01, .max = 100.0};
 
-template <typename Enum>
-void choose(BlockVisitor& visitor, std::string_view key, Enum& value, Names names) {
-  auto index = static_cast<std::size_t>(value);
-  visitor.choice(key, index, names);
-  value = static_cast<Enum>(index);
-}
-
-void visit_optimizer_params(BlockVisitor& visitor, OptimizerConfig& config) {
-  visitor.number("lr", config.lr, {});
-  visitor.number("weight_decay", config.weight_decay, {});
-  if (config.kind == OptimizerKind::kSgd) {
-    visitor.number("momentum", config.momentum, {});
-    visitor.number("dampening", config.dampening, kShare);
-    visitor.boolean("nesterov", config.nesterov);
-    return;
-  }
-  visitor.numbers("betas", config.betas, kBelowOne);
-  visitor.number("eps", config.eps, {});
-  visitor.boolean("amsgrad", config.amsgrad);
-  if (config.kind == OptimizerKind::kAdam) {
-    visitor.boolean("adam_w_mode", config.adam_w_mode);
-  }
-}
-
-void visit_optimizer(BlockVisitor& visitor, OptimizerConfig& config) {
-  choose(visitor, "type", config.kind, kOptimizers);
-  visitor.block("params", BlockOwner::kDeepSpeed, [&](BlockVisitor& inner) { visit_optimizer_params(inner, config); });
-}
-
 void visit_zero(BlockVisitor& visitor, ZeroConfig& config) {
   visitor.integer("stage", config.stage, {.max = 3});
   visitor.integer("sub_group_size", config.sub_group_size, kCount);
+  visitor.integer("reduce_bucket_size", config.reduce_bucket_size, kCount);
   visitor.block("offload_optimizer", BlockOwner::kDeepSpeed, [&](BlockVisitor& inner) {
     OffloadOptimizerConfig& offload = config.offload_optimizer;
     choose(inner, "device", offload.device, kDevices);
     inner.integer("buffer_count", offload.buffer_count, {.min = 2, .max = 64});
     inner.boolean("pin_memory", offload.pin_memory);
+    inner.number("ratio", offload.ratio, kShare);
   });
 }
 
 void visit_aio(BlockVisitor& visitor, AioConfig& config) {
   visitor.integer("block_size", config.block_size, {.max = 1U << 30U});
   visitor.integer("queue_depth", config.queue_depth, {.max = 4096});
+  visitor.integer("intra_op_parallelism", config.intra_op_parallelism, {.min = 1, .max = 16});
   choose(visitor, "engine", config.engine, kEngines);
 }
 
@@ -146,6 +114,9 @@ void visit_run(BlockVisitor& visitor, Config& config) {
   visitor.boolean("dataloader_drop_last", config.data.drop_last);
   visitor.integer("steps_per_print", config.steps_per_print, kCount);
   visitor.number("gradient_clipping", config.gradient_clipping, {});
+  visitor.boolean("wall_clock_breakdown", config.wall_clock_breakdown);
+  visitor.boolean("memory_breakdown", config.memory_breakdown);
+  visitor.boolean("dump_state", config.dump_state);
 }
 
 }  // namespace
@@ -154,7 +125,7 @@ void visit_config(BlockVisitor& visitor, Config& config) {
   visit_run(visitor, config);
   const auto deepspeed = BlockOwner::kDeepSpeed;
   const auto ours = BlockOwner::kOurs;
-  visitor.block("optimizer", deepspeed, [&](BlockVisitor& inner) { visit_optimizer(inner, config.optimizer); });
+  visit_training(visitor, config);
   visitor.block("zero_optimization", deepspeed, [&](BlockVisitor& inner) { visit_zero(inner, config.zero); });
   visitor.block("aio", deepspeed, [&](BlockVisitor& inner) { visit_aio(inner, config.aio); });
   visitor.block("contrastive", ours, [&](BlockVisitor& inner) { visit_contrastive(inner, config.contrastive); });

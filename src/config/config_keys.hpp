@@ -9,8 +9,7 @@
 
 namespace spillway::app {
 
-/// Passes `visitor` over every key that has an effect. Which keys an optimizer has depends on its type, which is
-/// visited first.
+/// Passes `visitor` over every key that has an effect.
 void visit_config(BlockVisitor& visitor, Config& config);
 
 /// As the configuration spells it.
@@ -20,11 +19,22 @@ void visit_config(BlockVisitor& visitor, Config& config);
 /// Sets `method` and the keys of `contrastive` whose default depends on it, to what its authors took for small images.
 void apply_method_defaults(Config& config, Method method) noexcept;
 
-/// A key of DeepSpeed's that is understood and has no effect, or none yet.
+enum class InertKind : std::uint8_t { kBlock, kBoolean, kInteger, kNumber, kText, kNumbers, kTexts };
+
+/// When a key without effect is named in a warning.
+enum class InertNotice : std::uint8_t {
+  kNever,          ///< It asks for what happens anyway, or can't change what a run gives.
+  kUnlessDefault,  ///< Where its value is not its default.
+  kAlways,         ///< Whatever its value; for a block, unless its `enabled` is false.
+  kOfStageThree,   ///< In the one warning for all keys of stage 3; a switch unless it has its default.
+};
+
+/// A key of DeepSpeed's that is understood and has no effect, or none yet. Its type is checked.
 struct InertKey {
-  std::string_view path;      ///< From the top: "zero_optimization.overlap_comm".
-  std::string_view harmless;  ///< Value, as JSON, at which nothing need be said: what happens anyway. "*": any value.
-  bool stage3 = false;        ///< Belongs to stage 3, whose keys share one warning.
+  std::string_view path;  ///< From the top: "zero_optimization.overlap_comm".
+  InertKind kind = InertKind::kBlock;
+  InertNotice notice = InertNotice::kAlways;
+  std::string_view fallback{};  ///< DeepSpeed's default, as JSON; empty where it has none.
 };
 [[nodiscard]] std::span<const InertKey> inert_keys() noexcept;
 

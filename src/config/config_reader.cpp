@@ -2,19 +2,28 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <spillway/app/config/config_keys.hpp>
 #include <spillway/app/config/key_names.hpp>
+#include <spillway/app/config/old_spellings.hpp>
 #include <spillway/offload/error.hpp>
 
 namespace spillway::app {
 namespace {
 
+constexpr NumberRange kAnyNumber{.min = std::numeric_limits<double>::lowest()};
+
 constexpr double kExactIntegers = 9007199254740992.0;  // 2^53: up to here every integer is a double of its own.
 
 [[noreturn]] void wrong_value(const std::string& path, const std::string& wanted, const Json& got) {
   throw ConfigError(path + ": wanted " + wanted + ", got " + got.describe());
+}
+
+bool is_auto(const Json& json) {
+  const auto* text = json.get_if<std::string>();
+  return text != nullptr && *text == "auto";
 }
 
 std::string brief(double value) { return Json(value).dump(); }
@@ -90,6 +99,50 @@ bool switched_off(const Json& block) {
   return enabled != nullptr && *enabled == Json(false);
 }
 
+bool is_text(const Json& json) { return json.get_if<std::string>() != nullptr; }
+
+bool is_list_of(const Json& json, bool (*is_item)(const Json&)) {
+  const auto* list = json.get_if<Json::Array>();
+  return list != nullptr && std::ranges::all_of(*list, is_item);
+}
+
+bool is_number(const Json& json) {
+  return json.get_if<double>() != nullptr || json.get_if<std::uint64_t>() != nullptr ||
+         json.get_if<std::int64_t>() != nullptr;
+}
+
+/// Refuses a value of another type than the key's, although it would have no effect.
+void check_inert(const std::string& path, InertKind kind, const Json& value) {
+  const auto require = [&](bool kept, const char* wanted) {
+    if (!kept) wrong_value(path, wanted, value);
+  };
+  switch (kind) {
+    case InertKind::kBlock:
+      return require(value.get_if<Json::Object>() != nullptr, "an object");
+    case InertKind::kBoolean:
+      return require(value.get_if<bool>() != nullptr, "true or false");
+    case InertKind::kInteger:
+      return static_cast<void>(checked_integer(path, value, {}));
+    case InertKind::kNumber:
+      return require(is_number(value), "a number");
+    case InertKind::kText:
+      return require(is_text(value), "text");
+    case InertKind::kNumbers:
+      return require(is_list_of(value, is_number), "a list of numbers");
+    case InertKind::kTexts:
+      return require(is_list_of(value, is_text), "a list of texts");
+  }
+}
+
+/// Whether a value is the same as a default that is written as JSON, also where one is an integer and the other not.
+bool is_default(const Json& value, std::string_view fallback) {
+  if (fallback.empty()) return false;
+  const Json wanted = parse_json(fallback, "default");
+  return is_number(value) && is_number(wanted)
+             ? checked_number("", value, kAnyNumber) == checked_number("", wanted, kAnyNumber)
+             : value == wanted;
+}
+
 }  // namespace
 
 ConfigReader::ConfigReader(const Json::Object& block, std::string path, BlockOwner owner, bool strict,
@@ -104,7 +157,7 @@ const Json* ConfigReader::take(std::string_view key) {
 
 const Json* ConfigReader::take_number(std::string_view key) {
   const Json* json = take(key);
-  const bool automatic = owner_ == BlockOwner::kDeepSpeed && json != nullptr && *json == Json("auto");
+  const bool automatic = owner_ == BlockOwner::kDeepSpeed && json != nullptr && is_auto(*json);
   return automatic ? nullptr : json;
 }
 
@@ -127,6 +180,18 @@ void ConfigReader::integer(std::string_view key, std::uint64_t& value, IntegerRa
 void ConfigReader::number(std::string_view key, double& value, NumberRange range) {
   if (const Json* json = take_number(key)) {
     value = checked_number(path_ + std::string(key), *json, range);
+  }
+}
+
+void ConfigReader::optional_integer(std::string_view key, std::optional<std::uint64_t>& value, IntegerRange range) {
+  if (const Json* json = take(key)) {
+    value = is_auto(*json) ? std::nullopt : std::optional(checked_integer(path_ + std::string(key), *json, range));
+  }
+}
+
+void ConfigReader::optional_number(std::string_view key, std::optional<double>& value, NumberRange range) {
+  if (const Json* json = take(key)) {
+    value = is_auto(*json) ? std::nullopt : std::optional(checked_number(path_ + std::string(key), *json, range));
   }
 }
 
@@ -252,15 +317,23 @@ void ConfigReader::note_unused(const Json::Object& object, const std::string& pa
 
 void ConfigReader::note_inert(const std::string& path, const Json& value) {
   const InertKey& inert = *find_inert(path);
-  if (value.is_null() || inert.harmless == "*" || value.dump() == inert.harmless || switched_off(value) ||
-      (value.get_if<std::uint64_t>() != nullptr && value.dump() + ".0" == inert.harmless)) {
+  if (value.is_null() || (inert.kind != InertKind::kBlock && is_auto(value))) {
     return;
   }
-  (inert.stage3 ? notes_.stage3 : notes_.no_effect).push_back(path);
+  check_inert(path, inert.kind, value);
+  const bool limit_of_stage3 = inert.notice == InertNotice::kOfStageThree && inert.kind == InertKind::kInteger;
+  const bool silent = inert.notice == InertNotice::kNever || switched_off(value) ||
+                      (!limit_of_stage3 && is_default(value, inert.fallback));
+  if (!silent) {
+    (inert.notice == InertNotice::kOfStageThree ? notes_.stage3 : notes_.no_effect).push_back(path);
+  }
 }
 
 void ConfigReader::report_unknown(const std::string& path, std::string_view key, bool top_of_block) {
   std::vector<std::string_view> candidates = inert_names_under(path);
+  for (const MovedKey& moved : moved_keys()) {
+    if (moved.from.starts_with(path)) candidates.push_back(moved.from.substr(path.size()));
+  }
   if (top_of_block) {
     candidates.insert(candidates.end(), asked_.begin(), asked_.end());
   }

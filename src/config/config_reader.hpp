@@ -17,7 +17,8 @@ struct ReadingNotes {
 };
 
 /// Reads one block. Absent keys, and null, leave the value as it is; so does "auto" for a number or a truth value in a
-/// block of DeepSpeed's. Every function throws ConfigError naming the key's path, what was wanted and what was there.
+/// block of DeepSpeed's, but for an optional one, which it empties. Every function throws ConfigError naming the key's
+/// path, what was wanted and what was there.
 class ConfigReader final : public BlockVisitor {
  public:
   /// `block` and `notes` must outlive the reader. `path` is empty at the top, else it ends in a dot.
@@ -26,6 +27,8 @@ class ConfigReader final : public BlockVisitor {
   void boolean(std::string_view key, bool& value) override;
   void integer(std::string_view key, std::uint64_t& value, IntegerRange range) override;
   void number(std::string_view key, double& value, NumberRange range) override;
+  void optional_integer(std::string_view key, std::optional<std::uint64_t>& value, IntegerRange range) override;
+  void optional_number(std::string_view key, std::optional<double>& value, NumberRange range) override;
   void text(std::string_view key, std::string& value) override;
   void folders(std::string_view key, std::vector<std::string>& values) override;
   void choice(std::string_view key, std::size_t& index, std::span<const std::string_view> names) override;

@@ -1,10 +1,13 @@
 #include <utility>
 
 #include <spillway/app/config/config_keys.hpp>
+#include <spillway/app/config/json_path.hpp>
 #include <spillway/app/config/load_config.hpp>
 
 namespace spillway::app {
 namespace {
+
+constexpr const char* kAuto = "auto";
 
 class ConfigWriter final : public BlockVisitor {
  public:
@@ -13,6 +16,12 @@ class ConfigWriter final : public BlockVisitor {
   void boolean(std::string_view key, bool& value) override { put(key, value); }
   void integer(std::string_view key, std::uint64_t& value, IntegerRange /*range*/) override { put(key, value); }
   void number(std::string_view key, double& value, NumberRange /*range*/) override { put(key, value); }
+  void optional_integer(std::string_view key, std::optional<std::uint64_t>& value, IntegerRange /*range*/) override {
+    put(key, value ? Json(*value) : Json(kAuto));
+  }
+  void optional_number(std::string_view key, std::optional<double>& value, NumberRange /*range*/) override {
+    put(key, value ? Json(*value) : Json(kAuto));
+  }
   void text(std::string_view key, std::string& value) override { put(key, value); }
   void folders(std::string_view key, std::vector<std::string>& values) override {
     put(key, Json::Array(values.begin(), values.end()));
@@ -44,7 +53,12 @@ Json to_json(const Config& config) {
   Config visited = config;  // A visitor may change what it visits; this one does not.
   ConfigWriter writer;
   visit_config(writer, visited);
-  Json::Object object = writer.take();
+  Json root = writer.take();
+  if (!config.has_bank()) {
+    take_at(root, "contrastive.queue_size");
+    take_at(root, "contrastive.bank");
+  }
+  Json::Object object = std::move(*root.get_if<Json::Object>());
   const std::string_view unused = config.steps > 0 ? "epochs" : "steps";
   std::erase_if(object, [&](const Json::Member& member) {
     return member.first == "train_micro_batch_size_per_gpu" || member.first == unused;

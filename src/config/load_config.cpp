@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,40 +15,89 @@
 #include <spillway/app/config/json_path.hpp>
 #include <spillway/app/config/key_names.hpp>
 #include <spillway/app/config/old_spellings.hpp>
+#include <spillway/app/config/training_keys.hpp>
 #include <spillway/offload/error.hpp>
 
 namespace spillway::app {
 namespace {
 
-void apply_override(Json& root, const Override& change) {
-  make_at(root, change.key) = change.value;
+/// Puts a value in the place of what the file says, in either spelling.
+void apply_override(Json& root, const Override& change, std::vector<std::string>& warnings) {
+  Json alone = Json::Object();
+  make_at(alone, change.key) = change.value;
+  replace_old_spellings(alone, warnings);
+  const auto moved = moved_keys();
+  if (std::ranges::find(moved, change.key, &MovedKey::from) == moved.end()) {
+    make_at(root, change.key) = make_at(alone, change.key);
+  }
+  for (const MovedKey& key : moved) {
+    if (const Json* value = find_at(alone, key.to)) make_at(root, key.to) = *value;
+  }
   // How long a run is can be said in two ways; the one said last replaces the other.
   if (change.key == "steps" || change.key == "epochs") {
     take_at(root, change.key == "steps" ? "epochs" : "steps");
   }
 }
 
-/// Refuses what is known, not built, and would change results in silence if it were passed over.
-void check_unbuilt(const Json& root) {
-  for (const char* path : {"fp16.enabled", "bf16.enabled", "torch_autocast.enabled"}) {
-    const Json* enabled = find_at(root, path);
-    if (enabled != nullptr && *enabled == Json(true)) {
-      throw ConfigError(std::string(path) + ": this version trains in fp32 alone; set it to false");
-    }
-    if (enabled != nullptr && *enabled != Json("auto") && *enabled != Json(false)) {
-      throw ConfigError(std::string(path) + ": wanted true, false or \"auto\", got " + enabled->describe());
-    }
+/// File and overrides in one document, in new spellings.
+Json merge(const ConfigRequest& request, std::vector<std::string>& warnings) {
+  Json root = parse_json(request.text, request.label);
+  if (root.get_if<Json::Object>() == nullptr) {
+    throw ConfigError(request.label + ": wanted an object, got " + root.describe());
   }
-  const Json* scheduler = find_at(root, "scheduler.type");
-  if (scheduler != nullptr && *scheduler != Json("none")) {
-    throw ConfigError("scheduler.type: wanted \"none\", got " + scheduler->describe() +
-                      "; this version trains at a constant learning rate");
-  }
+  replace_old_spellings(root, warnings);
+  for (const Override& change : request.overrides) apply_override(root, change, warnings);
+  return root;
+}
+
+/// Refuses what is known, not to be had, and would change results in silence if it were passed over.
+void check_unbuilt(const Json& root, const OptimizerConfig& optimizer) {
   const Json* correction = find_at(root, "optimizer.params.bias_correction");
-  if (correction != nullptr && *correction != Json(true)) {
-    throw ConfigError("optimizer.params.bias_correction: wanted true, the only form of this version, got " +
-                      correction->describe());
+  if (optimizer.is_adam() && correction != nullptr && *correction == Json(false)) {
+    throw ConfigError(
+        "optimizer.params.bias_correction: wanted true, got false; LibTorch's Adam always corrects the bias");
   }
+}
+
+/// What DeepSpeed's schedulers have no default for.
+void check_scheduler(const Json& root, const SchedulerConfig& scheduler) {
+  if (scheduler.kind == SchedulerKind::kNone) {
+    if (find_at(root, "scheduler.params") != nullptr && find_at(root, "scheduler.type") == nullptr) {
+      throw ConfigError(
+          "scheduler.type: missing beside scheduler.params; name WarmupLR, WarmupDecayLR, "
+          "WarmupCosineLR or OneCycle");
+    }
+    return;
+  }
+  for (const char* path : {"scheduler.params.cycle_min_lr", "scheduler.params.cycle_max_lr"}) {
+    const Json* rate = find_at(root, path);
+    if (scheduler.kind == SchedulerKind::kOneCycle && (rate == nullptr || *rate == Json("auto"))) {
+      throw ConfigError(std::string(path) + ": missing; OneCycle has no default for it");
+    }
+  }
+}
+
+/// Ways of training that exclude one another, and those that this version replaces by the way that it has.
+void resolve_precision(Config& config, std::vector<std::string>& warnings) {
+  if (config.fp16.enabled && config.bf16.enabled) {
+    throw ConfigError("bf16.enabled: true beside fp16.enabled; keep one of them");
+  }
+  if (config.torch_autocast.enabled && (config.fp16.enabled || config.bf16.enabled)) {
+    throw ConfigError("torch_autocast.enabled: true beside " +
+                      std::string(config.fp16.enabled ? "fp16.enabled" : "bf16.enabled") +
+                      "; autocast is for 32-bit parameters, keep one of them");
+  }
+  const auto run_in_fp32 = [&warnings](bool& enabled, const char* key) {
+    if (enabled) {
+      warnings.push_back(std::string(key) +
+                         ": true runs in fp32 in this version: no 16-bit parameters or arithmetic, "
+                         "and no loss scale");
+    }
+    enabled = false;
+  };
+  run_in_fp32(config.fp16.enabled, "fp16.enabled");
+  run_in_fp32(config.bf16.enabled, "bf16.enabled");
+  run_in_fp32(config.torch_autocast.enabled, "torch_autocast.enabled");
 }
 
 std::string joined(const std::vector<std::string>& names) {
@@ -87,6 +138,11 @@ void check_together(const Config& config) {
   if (optimizer.nesterov && (optimizer.momentum <= 0.0 || optimizer.dampening != 0.0)) {
     throw ConfigError("optimizer.params.nesterov: needs momentum above 0 and dampening 0");
   }
+  const Fp16Config& fp16 = config.fp16;
+  if (fp16.enabled && fp16.loss_scale == 0.0 &&
+      fp16.min_loss_scale > std::ldexp(1.0, static_cast<int>(fp16.initial_scale_power))) {
+    throw ConfigError("fp16.min_loss_scale: above the first scale, 2 to the fp16.initial_scale_power; lower it");
+  }
   if (config.aio.block_size % 4096 != 0) {
     throw ConfigError("aio.block_size: wanted a multiple of 4096, got " + std::to_string(config.aio.block_size));
   }
@@ -102,26 +158,50 @@ void resolve_nvme_paths(Config& config) {
   }
 }
 
-/// The method, whose defaults the other keys start from. Anything else than a method is left to the reader, which
-/// names it.
-Method read_method(const Json& name) {
-  const auto* text = name.get_if<std::string>();
-  for (std::size_t i = 0; text != nullptr && i < method_names().size(); ++i) {
-    if (same_ignoring_case(method_names()[i], *text)) return static_cast<Method>(i);
+/// What a key chooses, whose defaults other keys start from. Anything else than one of `names` is left to the reader,
+/// which names it.
+template <typename Enum>
+std::optional<Enum> read_choice(const Json& root, std::string_view path, std::span<const std::string_view> names) {
+  const Json* chosen = find_at(root, path);
+  const auto* text = chosen == nullptr ? nullptr : chosen->get_if<std::string>();
+  for (std::size_t i = 0; text != nullptr && i < names.size(); ++i) {
+    if (same_ignoring_case(names[i], *text)) return static_cast<Enum>(i);
   }
-  return Method::kMoco;
+  return std::nullopt;
 }
 
-/// Keys of a bank that the method has not.
-void warn_of_unused_bank(const Json& root, const Config& config, std::vector<std::string>& warnings) {
+void apply_chosen_defaults(Config& config, const Json& root) {
+  if (const auto method = read_choice<Method>(root, "method", method_names())) apply_method_defaults(config, *method);
+  if (const auto kind = read_choice<OptimizerKind>(root, "optimizer.type", optimizer_names())) {
+    apply_optimizer_defaults(config.optimizer, *kind);
+  }
+  if (const auto kind = read_choice<SchedulerKind>(root, "scheduler.type", scheduler_names())) {
+    apply_scheduler_defaults(config.scheduler, *kind);
+  }
+}
+
+/// Keys of a bank that the method has not: said, and let go of.
+void drop_unused_bank(const Json& root, Config& config, std::vector<std::string>& warnings) {
+  if (config.has_bank()) return;
   std::vector<std::string> unused;
   for (const char* key : {"contrastive.queue_size", "contrastive.bank"}) {
-    if (!config.has_bank() && find_at(root, key) != nullptr) unused.emplace_back(key);
+    if (find_at(root, key) != nullptr) unused.emplace_back(key);
   }
   if (!unused.empty()) {
     warnings.push_back("without effect, as " + std::string(to_string(config.method)) +
                        " has no bank: " + joined(unused));
   }
+  config.contrastive.queue_size = ContrastiveConfig().queue_size;
+  config.contrastive.bank = {};
+}
+
+/// OneCycle moves the first of the betas too, and then fixes the second: where there are none, only the rate.
+void drop_unused_cycle(Config& config, std::vector<std::string>& warnings) {
+  if (config.scheduler.kind != SchedulerKind::kOneCycle || config.optimizer.is_adam()) return;
+  if (config.scheduler.cycle_momentum) {
+    warnings.emplace_back("scheduler.params.cycle_momentum: without effect, as this optimizer has no betas");
+  }
+  config.scheduler.cycle_momentum = false;
 }
 
 /// How long the run is: one of the two; five epochs where neither is given.
@@ -158,21 +238,10 @@ Override parse_override(std::string_view assignment) {
 }
 
 ResolvedConfig load_config(const ConfigRequest& request) {
-  Json root = parse_json(request.text, request.label);
-  if (root.get_if<Json::Object>() == nullptr) {
-    throw ConfigError(request.label + ": wanted an object, got " + root.describe());
-  }
-  for (const Override& change : request.overrides) {
-    apply_override(root, change);
-  }
   ResolvedConfig resolved;
-  replace_old_spellings(root, resolved.warnings);
-  check_unbuilt(root);
-
+  const Json root = merge(request, resolved.warnings);
   Config& config = resolved.config;
-  if (const Json* name = find_at(root, "method"); name != nullptr) {
-    apply_method_defaults(config, read_method(*name));
-  }
+  apply_chosen_defaults(config, root);
   const BatchSizes defaults{config.train_batch_size, config.micro_batch_size_per_gpu,
                             config.gradient_accumulation_steps};
   config.train_batch_size = config.micro_batch_size_per_gpu = config.gradient_accumulation_steps = 0;  // Not given.
@@ -192,8 +261,12 @@ ResolvedConfig load_config(const ConfigRequest& request) {
     config.out = "runs/" + std::string(to_string(config.method));
   }
   resolve_nvme_paths(config);
+  check_unbuilt(root, config.optimizer);
+  check_scheduler(root, config.scheduler);
   check_together(config);
-  warn_of_unused_bank(root, config, resolved.warnings);
+  resolve_precision(config, resolved.warnings);
+  drop_unused_bank(root, config, resolved.warnings);
+  drop_unused_cycle(config, resolved.warnings);
   add_warnings(notes, config.zero.stage, request.world_size, resolved.warnings);
   config.zero.stage = std::min<std::uint64_t>(config.zero.stage, 2);
   return resolved;

@@ -1,10 +1,19 @@
 #include <spillway/app/training/optimizer_factory.hpp>
 
+#include <algorithm>
+#include <array>
+#include <string>
+#include <tuple>
 #include <utility>
 
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
+
+#include <spillway/offload/error.hpp>
+#include <spillway/offload/format_bytes.hpp>
 
 namespace spillway::app {
 namespace {
@@ -18,13 +27,45 @@ Options adam_options(const OptimizerConfig& config) {
       .amsgrad(config.amsgrad);
 }
 
+std::unique_ptr<torch::optim::Optimizer> make_sgd(const OptimizerConfig& config, std::vector<at::Tensor> parameters) {
+  return std::make_unique<torch::optim::SGD>(std::move(parameters), torch::optim::SGDOptions(config.lr)
+                                                                        .momentum(config.momentum)
+                                                                        .dampening(config.dampening)
+                                                                        .weight_decay(config.weight_decay)
+                                                                        .nesterov(config.nesterov));
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_adagrad(const OptimizerConfig& config,
+                                                      std::vector<at::Tensor> parameters) {
+  return std::make_unique<torch::optim::Adagrad>(std::move(parameters),
+                                                 torch::optim::AdagradOptions(config.lr)
+                                                     .lr_decay(config.lr_decay)
+                                                     .weight_decay(config.weight_decay)
+                                                     .initial_accumulator_value(config.initial_accumulator_value)
+                                                     .eps(config.eps));
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_rmsprop(const OptimizerConfig& config,
+                                                      std::vector<at::Tensor> parameters) {
+  return std::make_unique<torch::optim::RMSprop>(std::move(parameters), torch::optim::RMSpropOptions(config.lr)
+                                                                            .alpha(config.alpha)
+                                                                            .eps(config.eps)
+                                                                            .weight_decay(config.weight_decay)
+                                                                            .momentum(config.momentum)
+                                                                            .centered(config.centered));
+}
+
 std::unique_ptr<torch::optim::Optimizer> make_plain(const OptimizerConfig& config, std::vector<at::Tensor> parameters) {
-  if (config.kind == OptimizerKind::kSgd) {
-    return std::make_unique<torch::optim::SGD>(std::move(parameters), torch::optim::SGDOptions(config.lr)
-                                                                          .momentum(config.momentum)
-                                                                          .dampening(config.dampening)
-                                                                          .weight_decay(config.weight_decay)
-                                                                          .nesterov(config.nesterov));
+  switch (config.kind) {
+    case OptimizerKind::kAdam:
+    case OptimizerKind::kAdamW:
+      break;
+    case OptimizerKind::kSgd:
+      return make_sgd(config, std::move(parameters));
+    case OptimizerKind::kAdagrad:
+      return make_adagrad(config, std::move(parameters));
+    case OptimizerKind::kRmsprop:
+      return make_rmsprop(config, std::move(parameters));
   }
   if (config.decoupled_decay()) {
     return std::make_unique<torch::optim::AdamW>(std::move(parameters),
@@ -57,6 +98,24 @@ optimizer::GradientDevice gradient_device(OffloadDevice device) {
   return optimizer::GradientDevice::kInPlace;
 }
 
+/// Refuses a placement that offloads more than the configuration wants.
+void check_ratio(const optimizer::Optimizer& optimizer, double ratio) {
+  const optimizer::StatePlacement placed = optimizer.placement();
+  const double all_bytes = static_cast<double>(placed.resident_bytes + placed.disk_bytes);
+  if (static_cast<double>(placed.disk_bytes) > ratio * all_bytes) {
+    throw BudgetExceeded("zero_optimization.offload_optimizer.ratio: " + std::to_string(ratio) +
+                         " of the optimizer's state may go to NVMe, but offload.host_bytes leaves room for only " +
+                         offload::format_bytes(placed.resident_bytes) + " of it in host memory, and " +
+                         offload::format_bytes(placed.disk_bytes) + " would go; raise either");
+  }
+}
+
+/// The options of a group as those of one kind of optimizer, if that they are, with other betas.
+template <typename Options>
+void set_betas(torch::optim::OptimizerOptions& options, const std::array<double, 2>& betas) {
+  if (auto* const adam = dynamic_cast<Options*>(&options)) adam->betas(std::make_tuple(betas[0], betas[1]));
+}
+
 }  // namespace
 
 std::unique_ptr<optimizer::Optimizer> make_optimizer(const Config& config, std::vector<at::Tensor> parameters,
@@ -71,9 +130,26 @@ std::unique_ptr<optimizer::Optimizer> make_optimizer(const Config& config, std::
   if (wrapping.sub_group_numel != 0) {
     wrapping.bucket_bytes = wrapping.sub_group_numel * sizeof(float);
   }
+  // DeepSpeed's default for buckets would likewise need buffers of 2 GB: it is a limit, and ours lies below it.
+  wrapping.bucket_bytes =
+      std::min(wrapping.bucket_bytes / sizeof(float), config.zero.reduce_bucket_size) * sizeof(float);
   wrapping.buffer_count = static_cast<unsigned>(config.zero.offload_optimizer.buffer_count);
   wrapping.tiers = std::move(tiers);
-  return optimizer::wrap(make_plain(config.optimizer, std::move(parameters)), std::move(wrapping));
+  auto made = optimizer::wrap(make_plain(config.optimizer, std::move(parameters)), std::move(wrapping));
+  if (config.zero.offload_optimizer.device == OffloadDevice::kNvme) {
+    check_ratio(*made, config.zero.offload_optimizer.ratio);
+  }
+  return made;
+}
+
+void set_rate(optimizer::Optimizer& optimizer, const ScheduledRate& rate) {
+  for (torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    group.options().set_lr(rate.lr);
+    if (rate.betas) {
+      set_betas<torch::optim::AdamOptions>(group.options(), *rate.betas);
+      set_betas<torch::optim::AdamWOptions>(group.options(), *rate.betas);
+    }
+  }
 }
 
 }  // namespace spillway::app

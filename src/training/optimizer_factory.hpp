@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <spillway/app/config/config.hpp>
+#include <spillway/app/training/lr_schedule.hpp>
 #include <spillway/offload/tiers.hpp>
 #include <spillway/optimizer/sharded_optimizer.hpp>
 
@@ -13,9 +14,13 @@ namespace spillway::app {
 
 /// The optimizer that a configuration describes over `parameters` (one group), with its state where the configuration
 /// wants it. Takes what the tiers' host budget has left: make it after the bank.
-/// @throws what wrap() throws.
+/// @throws what wrap() throws; BudgetExceeded where more of the state would be on NVMe than
+/// zero_optimization.offload_optimizer.ratio allows.
 [[nodiscard]] std::unique_ptr<optimizer::Optimizer> make_optimizer(const Config& config,
                                                                    std::vector<at::Tensor> parameters,
                                                                    std::shared_ptr<offload::Tiers> tiers);
+
+/// Sets what a schedule says for the next step, in all groups. Betas are passed over where the optimizer has none.
+void set_rate(optimizer::Optimizer& optimizer, const ScheduledRate& rate);
 
 }  // namespace spillway::app

@@ -58,10 +58,15 @@ std::shared_ptr<offload::Tiers> make_tiers(const Config& config, offload::LogSin
                     (config.has_bank() && config.contrastive.bank.device == OffloadDevice::kNvme) ||
                     config.offload.gradients == OffloadDevice::kNvme;
   if (disk) {
-    options.nvme_path = config.offload.nvme_paths;
-    if (config.deterministic) {  // Shares by measured rates would be a choice that a measurement makes.
-      options.nvme_weights.assign(config.offload.nvme_paths.size(), 1);
+    std::vector<std::string> paths;
+    for (const std::string& path : config.offload.nvme_paths) {
+      paths.insert(paths.end(), config.aio.intra_op_parallelism, path);  // A file and an engine each, striped over.
     }
+    // Shares by measured rates would be a choice that a measurement makes; a folder beside itself needs none.
+    if (config.deterministic || config.offload.nvme_paths.size() == 1) {
+      options.nvme_weights.assign(paths.size(), 1);
+    }
+    options.nvme_path = std::move(paths);
   }
   return std::make_shared<offload::Tiers>(std::move(options));
 }

@@ -18,9 +18,12 @@
 #include <spillway/app/report/metrics.hpp>
 #include <spillway/app/report/progress.hpp>
 #include <spillway/app/training/few_label_run.hpp>
+#include <spillway/app/training/lr_schedule.hpp>
+#include <spillway/app/training/optimizer_factory.hpp>
 #include <spillway/app/training/peak_memory.hpp>
 #include <spillway/app/training/run_parts.hpp>
 #include <spillway/app/training/run_plan.hpp>
+#include <spillway/app/training/step_breakdown.hpp>
 #include <spillway/app/training/weights_hash.hpp>
 #include <spillway/offload/error.hpp>
 #include <spillway/offload/format_bytes.hpp>
@@ -67,6 +70,7 @@ class Run {
   void loop();
   void write_trace();
   StepMetrics step(std::uint64_t index);
+  void break_down(const PhaseTimes& phases);
   void compare(std::uint64_t index, const StepMetrics& metrics);
   Summary finish();
 
@@ -80,6 +84,8 @@ class Run {
   const std::shared_ptr<offload::Trace> trace_;
   RunParts parts_;
   TrafficForecast forecast_;
+  LrSchedule schedule_;
+  TimeBreakdown times_;
   MetricsWriter metrics_;
   std::optional<EpochOrder> order_;
   std::uint64_t order_epoch_ = 0;
@@ -109,6 +115,8 @@ Run::Run(const Config& config, const TrainOptions& options, Dataset dataset)
       parts_(
           config, dataset_.images.train, *ranks_, [this](const std::string& line) { progress_.message(line); }, trace_),
       forecast_(parts_.forecast()),
+      schedule_(config.scheduler, config.optimizer.lr, plan_.steps()),
+      times_(config.steps_per_print),
       metrics_(std::filesystem::path(config.out) / "metrics.jsonl") {}
 
 void Run::announce() {
@@ -119,6 +127,7 @@ void Run::announce() {
       std::to_string(dataset_.images.test.size()) + " to test on; " + std::to_string(plan_.steps()) + " steps of " +
       std::to_string(config_.train_batch_size) + " images, " + std::to_string(at::get_num_threads()) + " threads");
   for (const std::string& note : dataset_.notes) progress_.message(note);
+  if (config_.dump_state) progress_.message(to_json(config_).dump(2));
   if (config_.has_bank()) {
     progress_.message("the bank starts empty, so that the loss rises while its " +
                       std::to_string(config_.contrastive.queue_size) + " rows fill up");
@@ -191,6 +200,8 @@ StepMetrics Run::step(std::uint64_t index) {
     order_ = plan_.order(place.epoch);
     order_epoch_ = place.epoch;
   }
+  const ScheduledRate rate = schedule_.at(index);
+  set_rate(parts_.optimizer(), rate);
   const Reading before(parts_.tiers().stats());
   const Clock::time_point start = Clock::now();
   const StepResult result = parts_.step().run(*order_, place);
@@ -200,7 +211,7 @@ StepMetrics Run::step(std::uint64_t index) {
   metrics.step = index + 1;
   metrics.epoch = place.epoch;
   metrics.loss = result.loss;
-  metrics.lr = config_.optimizer.lr;
+  metrics.lr = rate.lr;
   metrics.grad_norm = result.grad_norm;
   metrics.stall_s = static_cast<double>(after.stall_ns - before.stall_ns) * 1e-9;
   metrics.samples_per_s = static_cast<double>(result.samples) / metrics.step_s;
@@ -208,7 +219,14 @@ StepMetrics Run::step(std::uint64_t index) {
   metrics.write_bytes = after.written - before.written;
   metrics.host_bytes = parts_.tiers().host().used_bytes();
   metrics.disk_bytes = parts_.tiers().disk().used_bytes();
+  break_down(result.phases);
   return metrics;
+}
+
+void Run::break_down(const PhaseTimes& phases) {
+  const std::optional<std::string> line = times_.add(phases);
+  if (line && config_.wall_clock_breakdown) progress_.message(*line);
+  if (line && config_.memory_breakdown) progress_.message(describe_memory(parts_.tiers()));
 }
 
 void Run::compare(std::uint64_t index, const StepMetrics& metrics) {

@@ -14,9 +14,6 @@
 namespace spillway::app {
 namespace {
 
-using offload::TraceSpan;
-using Track = offload::Trace::Track;
-
 constexpr std::uint32_t kKeyOrderPurpose = 0x4B000000U;
 
 }  // namespace
@@ -29,6 +26,7 @@ TrainingStep::TrainingStep(const Config& config, const ImageSet& images, Trainin
 
 StepResult TrainingStep::run(const EpochOrder& order, const StepPlace& place) {
   optimizer_.prefetch();
+  phases_ = {};
   StepResult result;
   for (std::uint64_t micro = 0; micro < config_.gradient_accumulation_steps; ++micro) {
     result.samples += order.micro_batch(place.window, 0, micro).size();
@@ -39,25 +37,28 @@ StepResult TrainingStep::run(const EpochOrder& order, const StepPlace& place) {
     result.loss += accumulate(order, place, micro, static_cast<double>(rows) / static_cast<double>(result.samples));
   }
   {
-    const TraceSpan span(trace_, Track::kCompute, "gradients: mean and norm");
+    const PhaseSpan span(trace_, phases_, StepPhase::kGradients);
     distributed::average_gradients(parameters_, ranks_);
     result.grad_norm = clip();
   }
   {
-    const TraceSpan span(trace_, Track::kCompute, "update");
+    const PhaseSpan span(trace_, phases_, StepPhase::kUpdate);
     optimizer_.step();
   }
   // Not the optimizer's zero_grad(), which starts the reads of a next step that may never come.
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
-  const TraceSpan span(trace_, Track::kCompute, "after the update");
-  method_.finish_window(true);
+  {
+    const PhaseSpan span(trace_, phases_, StepPhase::kAfter);
+    method_.finish_window(true);
+  }
+  result.phases = phases_;
   return result;
 }
 
 /// Adds a micro-batch's part of the window's gradient; gives its part of the window's loss.
 double TrainingStep::accumulate(const EpochOrder& order, const StepPlace& place, std::uint64_t micro, double share) {
   method_.prefetch();
-  std::optional<TraceSpan> span(std::in_place, trace_, Track::kCompute, "views");
+  std::optional<PhaseSpan> span(std::in_place, trace_, phases_, StepPhase::kViews);
   const std::span<const std::uint32_t> samples = order.micro_batch(place.window, 0, micro);
   const auto epoch = static_cast<std::uint32_t>(place.epoch);
   const AugmentConfig& augment = config_.data.augment;
@@ -65,7 +66,7 @@ double TrainingStep::accumulate(const EpochOrder& order, const StepPlace& place,
                  .view1 = make_view(images_, samples, augment, {config_.seed, epoch, 1}),
                  .labels = make_labels(images_, samples)};
   const auto batch = static_cast<std::uint32_t>(place.window * config_.gradient_accumulation_steps + micro);
-  span.emplace(trace_, Track::kCompute, "forward and loss");
+  span.emplace(trace_, phases_, StepPhase::kForward);
   views.key_order = {config_.seed, kKeyOrderPurpose, epoch, batch};
   const at::Tensor loss = method_.loss(views) * share;
   const auto value = loss.item<double>();
@@ -73,7 +74,7 @@ double TrainingStep::accumulate(const EpochOrder& order, const StepPlace& place,
     throw Error("the loss is " + std::to_string(value) + " in epoch " + std::to_string(place.epoch) + ", step " +
                 std::to_string(place.window + 1) + " of it: lower optimizer.params.lr or set gradient_clipping");
   }
-  span.emplace(trace_, Track::kCompute, "backward");
+  span.emplace(trace_, phases_, StepPhase::kBackward);
   loss.backward();
   return value;
 }

@@ -9,6 +9,7 @@
 #include <spillway/app/data/image_set.hpp>
 #include <spillway/app/methods/training_method.hpp>
 #include <spillway/app/training/run_plan.hpp>
+#include <spillway/app/training/step_breakdown.hpp>
 #include <spillway/distributed/collective.hpp>
 #include <spillway/offload/trace.hpp>
 #include <spillway/optimizer/sharded_optimizer.hpp>
@@ -19,6 +20,7 @@ struct StepResult {
   double loss = 0.0;       ///< Mean over the samples of the window.
   double grad_norm = 0.0;  ///< Before clipping.
   std::uint64_t samples = 0;
+  PhaseTimes phases{};
 };
 
 /// One optimizer step: a window of micro-batches forward and backward, the mean of the gradients over the ranks,
@@ -46,6 +48,7 @@ class TrainingStep {
   distributed::Collective& ranks_;
   offload::Trace* const trace_;
   std::vector<at::Tensor> parameters_;
+  PhaseTimes phases_{};  // Of the step that runs.
 };
 
 }  // namespace spillway::app

@@ -1,10 +1,14 @@
 #include <spillway/app/cli/command_line.hpp>
 
+#include <fstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <spillway/app/cli/byte_size.hpp>
+#include <spillway/app/cli/train_command.hpp>
 #include <spillway/offload/error.hpp>
+#include <support/temp_dir.hpp>
 
 namespace spillway::app::command_line_test {
 namespace {
@@ -169,6 +173,24 @@ TEST(CommandLine, TakesTheBenchOfTheBank) {
   EXPECT_EQ(options.capacity, 512U);
   EXPECT_EQ(options.bytes, std::uint64_t{16} << 20);
   EXPECT_EQ(options.nvme_path, "d");
+}
+
+TEST(CommandLine, LetsFlagsGoBeforeAssignmentsAndTheseBeforeTheFile) {
+  const test::TempDir folder;
+  const std::string file = folder / "c.json";
+  std::ofstream(file) << R"({"seed": 1, "train_batch_size": 8, "zero_optimization": {"cpu_offload": true}})";
+  const auto config = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--config", file});
+    return resolve(train(std::move(more))).config;
+  };
+  EXPECT_EQ(config({}).seed, 1U);
+  EXPECT_EQ(config({"--set", "seed=2"}).seed, 2U);
+  EXPECT_EQ(config({"--seed", "3", "--set", "seed=2"}).seed, 3U) << "in whatever order";
+  EXPECT_EQ(config({"--set", "seed=2", "--set", "seed=4"}).seed, 4U);
+  EXPECT_EQ(config({}).train_batch_size, 8U);
+  EXPECT_EQ(config({}).zero.offload_optimizer.device, OffloadDevice::kCpu);
+  EXPECT_EQ(config({"--offload-optimizer", "nvme"}).zero.offload_optimizer.device, OffloadDevice::kNvme)
+      << "also where the file has the old spelling";
 }
 
 TEST(CommandLine, TakesAFileForTheTrace) { EXPECT_EQ(train({"--trace", "a.json"}).trace, "a.json"); }

@@ -34,11 +34,20 @@ ResolvedConfig load(std::string_view text, const std::vector<std::string>& assig
 constexpr std::string_view kEverything = R"({
   "method": "moco", "seed": 7, "steps": 9, "out": "runs/x", "deterministic": true, "train_batch_size": 96,
   "gradient_accumulation_steps": 3, "dataloader_drop_last": true, "steps_per_print": 4, "gradient_clipping": 0.5,
+  "wall_clock_breakdown": true, "memory_breakdown": true, "dump_state": true,
   "optimizer": {"type": "Adam", "params": {"lr": 0.01, "weight_decay": 0.1, "betas": [0.8, 0.99], "eps": 1e-6,
                 "amsgrad": true, "adam_w_mode": false}},
-  "zero_optimization": {"stage": 1, "sub_group_size": 2e8, "offload_optimizer": {"device": "nvme", "buffer_count": 5,
-                        "pin_memory": true}},
-  "aio": {"block_size": 524288, "queue_depth": 16, "engine": "threads"},
+  "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 90, "warmup_num_steps": "auto",
+                "warmup_type": "linear", "warmup_min_lr": 1e-5, "warmup_max_lr": "auto"}},
+  "fp16": {"enabled": "auto", "auto_cast": true, "loss_scale": 1024, "initial_scale_power": 15,
+           "loss_scale_window": 500, "hysteresis": 3, "consecutive_hysteresis": true, "min_loss_scale": 2,
+           "fp16_master_weights_and_grads": true},
+  "bf16": {"enabled": false, "immediate_grad_update": true, "check_grad_overflow": false,
+           "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true},
+  "torch_autocast": {"enabled": "auto", "dtype": "float16"},
+  "zero_optimization": {"stage": 1, "sub_group_size": 2e8, "reduce_bucket_size": 1e6,
+                        "offload_optimizer": {"device": "nvme", "buffer_count": 5, "pin_memory": true, "ratio": 0.5}},
+  "aio": {"block_size": 524288, "queue_depth": 16, "intra_op_parallelism": 2, "engine": "threads"},
   "contrastive": {"temperature": 0.07, "queue_size": 4096, "momentum": 0.999, "projection_head": "batch_norm",
                   "projection_hidden_dim": 128, "projection_dim": 32, "predictor_hidden_dim": 16,
                   "batch_norm_groups": 2,
@@ -78,6 +87,9 @@ TEST(LoadConfig, SaysOfABankThatTheMethodHasNone) {
   EXPECT_THAT(resolved.warnings,
               ElementsAre("without effect, as simclr has no bank: contrastive.queue_size, contrastive.bank"));
   EXPECT_THAT(resolved.config.offload.nvme_paths, IsEmpty());
+  const ResolvedConfig again = load(to_json(resolved.config).dump());
+  EXPECT_EQ(again.config, resolved.config);
+  EXPECT_THAT(again.warnings, IsEmpty()) << "what has no effect is not written";
   EXPECT_THAT(load(R"({"contrastive": {"queue_size": 9}})").warnings, IsEmpty());
 }
 
@@ -107,8 +119,18 @@ TEST(LoadConfig, TakesFoldersAsAListOrAsOneTextWithCommas) {
 TEST(LoadConfig, GivesBackEveryKeyItWroteWithoutAWarning) {
   // What the text sets differs from the default in every key, so that one that is not written would show.
   for (const std::string_view text :
-       {std::string_view("{}"), kEverything, std::string_view(R"({"optimizer": {"type": "SGD", "params": {"lr": 0.1,
-                                        "momentum": 0.9, "nesterov": true, "weight_decay": 1e-4}}, "epochs": 2})")}) {
+       {std::string_view("{}"), kEverything,
+        std::string_view(R"({"epochs": 2, "optimizer": {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9,
+                             "nesterov": true, "weight_decay": 1e-4}}, "scheduler": {"type": "WarmupLR"}})"),
+        std::string_view(R"({"optimizer": {"type": "Adagrad", "params": {"lr_decay": 0.1, "weight_decay": 0.2,
+                             "initial_accumulator_value": 0.3, "eps": 0.4}}, "scheduler": {"type": "WarmupCosineLR",
+                             "params": {"warmup_num_steps": 3, "warmup_min_ratio": 0.1, "cos_min_ratio": 0.2}}})"),
+        std::string_view(R"({"optimizer": {"type": "RMSprop", "params": {"alpha": 0.9, "centered": true,
+                             "momentum": 0.5}}, "scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1,
+                             "cycle_max_lr": 0.2, "decay_lr_rate": 0.3, "cycle_first_step_size": 4,
+                             "cycle_second_step_size": 5, "cycle_first_stair_count": 2, "cycle_second_stair_count": 1,
+                             "decay_step_size": 6, "cycle_momentum": false, "cycle_min_mom": 0.1, "cycle_max_mom": 0.2,
+                             "decay_mom_rate": 0.3}}})")}) {
     const Config config = load(text).config;
     const std::string written = to_json(config).dump(2);
     const ResolvedConfig again = load(written);
@@ -162,22 +184,23 @@ TEST(LoadConfig, RunsStage3As2WithOneWarningForAllItsKeys) {
 }
 
 TEST(LoadConfig, NamesAllKeysWithoutEffectInOneWarning) {
-  const ResolvedConfig resolved = load(R"({"zero_optimization": {"overlap_comm": true, "reduce_bucket_size": 1e8},
-      "wall_clock_breakdown": true, "tensorboard": {"enabled": true}, "optimizer": {"params": {"momentum": 0.9}}})");
+  const ResolvedConfig resolved = load(R"({"zero_optimization": {"zero_quantized_weights": true},
+      "wandb": {"team": "x"}, "aio": {"use_gds": true}, "tensorboard": {"enabled": true, "job_name": "x"},
+      "optimizer": {"params": {"momentum": 0.9}}, "scheduler": {"type": "WarmupLR", "params": {"cos_min_ratio": 0}}})");
   EXPECT_THAT(resolved.warnings,
-              ElementsAre(AllOf(HasSubstr("without effect"), HasSubstr("zero_optimization.overlap_comm"),
-                                HasSubstr("zero_optimization.reduce_bucket_size"), HasSubstr("wall_clock_breakdown"),
-                                HasSubstr("tensorboard"), HasSubstr("optimizer.params.momentum"))));
+              ElementsAre(AllOf(HasSubstr("without effect"), HasSubstr("zero_optimization.zero_quantized_weights"),
+                                HasSubstr("wandb"), HasSubstr("aio.use_gds"), HasSubstr("tensorboard.enabled"),
+                                HasSubstr("optimizer.params.momentum"), HasSubstr("scheduler.params.cos_min_ratio"),
+                                Not(HasSubstr("job_name")))));
 }
 
 TEST(LoadConfig, SaysNothingAboutKeysThatAskForWhatHappensAnyway) {
-  EXPECT_THAT(
-      load(R"({"zero_optimization": {"overlap_comm": false, "contiguous_gradients": true, "reduce_scatter": true,
-      "offload_optimizer": {"device": "cpu", "pipeline_read": true, "fast_init": false}},
-      "wall_clock_breakdown": false, "zero_allow_untested_optimizer": true, "flops_profiler": {"enabled": false},
+  EXPECT_THAT(load(R"({"zero_optimization": {"overlap_comm": true, "contiguous_gradients": true, "reduce_scatter": true,
+      "allgather_bucket_size": 2e8, "offload_optimizer": {"device": "cpu", "pipeline_read": true, "fast_init": false}},
+      "activation_checkpointing": {"partition_activations": false}, "zero_allow_untested_optimizer": true, "flops_profiler": {"enabled": false},
       "fp16": {"enabled": false, "loss_scale": 0}, "scheduler": null, "aio": {"thread_count": 1, "use_gds": false}})")
-          .warnings,
-      IsEmpty());
+                  .warnings,
+              IsEmpty());
 }
 
 TEST(LoadConfig, SaysThatStagesDoNotShardYetWhereThereIsSomethingToShardOver) {
@@ -210,7 +233,11 @@ TEST(LoadConfig, TakesTheOptimizersPathForAllUnlessOursIsGiven) {
   EXPECT_THAT(load(kText).config.offload.nvme_paths, ElementsAre("a"));
   const ResolvedConfig overridden = load(kText, {"offload.nvme_path=b"});
   EXPECT_THAT(overridden.config.offload.nvme_paths, ElementsAre("b"));
-  EXPECT_THAT(overridden.warnings, ElementsAre(HasSubstr("nvme_path is passed over")));
+  EXPECT_THAT(overridden.warnings, IsEmpty()) << "a flag goes before the file";
+  const ResolvedConfig both = load(R"({"offload": {"nvme_path": "b"},
+      "zero_optimization": {"offload_optimizer": {"device": "nvme", "nvme_path": "a"}}})");
+  EXPECT_THAT(both.config.offload.nvme_paths, ElementsAre("b"));
+  EXPECT_THAT(both.warnings, ElementsAre(HasSubstr("nvme_path is passed over")));
 }
 
 TEST(LoadConfig, SwapsToTheRunsFolderWhereNoOtherIsNamed) {
@@ -223,6 +250,51 @@ TEST(LoadConfig, TreatsTheTypeOfAnOptimizerAsDeepSpeedDoes) {
   EXPECT_EQ(load(R"({"optimizer": {"type": "adamw"}})").config.optimizer.kind, OptimizerKind::kAdamW);
   const OptimizerConfig adam = load(R"({"optimizer": {"type": "Adam"}})").config.optimizer;
   EXPECT_TRUE(adam.decoupled_decay()) << "adam_w_mode is on unless switched off";
+}
+
+TEST(LoadConfig, GivesEachOptimizerAndSchedulerItsOwnDefaults) {
+  EXPECT_EQ(load(R"({"optimizer": {"type": "SGD"}})").config.optimizer.lr, 1e-3);
+  const OptimizerConfig adagrad =
+      load(R"({"optimizer": {"type": "adagrad", "params": {"lr": "auto"}}})").config.optimizer;
+  EXPECT_EQ(adagrad.lr, 1e-2);
+  EXPECT_EQ(adagrad.eps, 1e-10);
+  const OptimizerConfig rmsprop = load(R"({"optimizer": {"type": "RMSProp"}})").config.optimizer;
+  EXPECT_EQ(rmsprop.kind, OptimizerKind::kRmsprop);
+  EXPECT_EQ(rmsprop.lr, 1e-2);
+  EXPECT_EQ(rmsprop.eps, 1e-8);
+  const SchedulerConfig warmup = load(R"({"scheduler": {"type": "WarmupLR"}})").config.scheduler;
+  EXPECT_EQ(warmup.warmup_num_steps, 1000U);
+  EXPECT_EQ(warmup.warmup_max_lr, std::nullopt);
+  EXPECT_EQ(load(R"({"scheduler": {"type": "WarmupDecayLR"}})").config.scheduler.warmup_max_lr, 1e-3);
+}
+
+TEST(LoadConfig, LeavesOpenWhatASchedulerIsToDecideWithTheRun) {
+  const SchedulerConfig config = load(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto",
+      "warmup_num_steps": "auto", "warmup_max_lr": "auto", "warmup_min_lr": "auto"}}})")
+                                     .config.scheduler;
+  EXPECT_EQ(config.total_num_steps, std::nullopt);
+  EXPECT_EQ(config.warmup_num_steps, std::nullopt);
+  EXPECT_EQ(config.warmup_max_lr, std::nullopt);
+  EXPECT_EQ(config.warmup_min_lr, 0.0);
+}
+
+TEST(LoadConfig, SaysThatACycleHasNoMomentumToMoveWhereThereAreNoBetas) {
+  constexpr std::string_view kCycle = R"("scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1,
+                                         "cycle_max_lr": 0.2}}})";
+  const ResolvedConfig sgd = load(R"({"optimizer": {"type": "SGD"}, )" + std::string(kCycle));
+  EXPECT_THAT(sgd.warnings, ElementsAre(HasSubstr("scheduler.params.cycle_momentum")));
+  EXPECT_FALSE(sgd.config.scheduler.cycle_momentum);
+  EXPECT_THAT(load("{" + std::string(kCycle)).warnings, IsEmpty());
+}
+
+TEST(LoadConfig, SaysThatAPrecisionRunsInFp32) {
+  for (const std::string key : {"fp16", "bf16", "torch_autocast"}) {
+    const ResolvedConfig resolved = load("{\"" + key + "\": {\"enabled\": true}}");
+    EXPECT_THAT(resolved.warnings, ElementsAre(HasSubstr(key + ".enabled: true runs in fp32")));
+    EXPECT_FALSE(resolved.config.fp16.enabled || resolved.config.bf16.enabled ||
+                 resolved.config.torch_autocast.enabled);
+    EXPECT_THAT(load("{\"" + key + "\": {\"enabled\": \"auto\"}}").warnings, IsEmpty());
+  }
 }
 
 TEST(LoadConfig, ReadsAFile) {

@@ -180,6 +180,63 @@ TEST(Train, GivesTheSameWeightsFromTheConfigurationThatItWrote) {
   EXPECT_EQ(train(resolved.config, {out}).weights_xxh3, first.weights_xxh3);
 }
 
+TEST(Train, FollowsItsScheduleAndWritesTheRateOfEachStep) {
+  const test::TempDir folder;
+  std::ostringstream out;
+  Config config = streamed_config(folder);
+  config.steps = 6;
+  config.epochs = 0;
+  const std::string constant = train(config, {out}).weights_xxh3;
+  config.scheduler.kind = SchedulerKind::kWarmup;
+  config.scheduler.warmup_type = WarmupCurve::kLinear;
+  config.scheduler.warmup_num_steps = 4;
+  config.optimizer.lr = 0.5;
+  const std::string scheduled = train(config, {out}).weights_xxh3;
+  std::vector<double> rates;
+  for (const Json& line : lines_of(folder / "run/metrics.jsonl")) rates.push_back(*line.find("lr")->get_if<double>());
+  EXPECT_THAT(rates, ::testing::ElementsAre(0.0, 0.125, 0.25, 0.375, 0.5, 0.5));
+  config.optimizer.lr = 1e-3;
+  EXPECT_NE(train(config, {out}).weights_xxh3, constant) << "the rates are only written";
+  EXPECT_NE(scheduled, constant);
+}
+
+TEST(Train, ShowsTheBreakdownsThatAreAskedForAtEachPrint) {
+  const test::TempDir folder;
+  std::ostringstream quiet;
+  Config config = streamed_config(folder);
+  config.steps = 5;
+  config.epochs = 0;
+  config.steps_per_print = 2;
+  (void)train(config, {quiet});
+  for (const char* text : {"time per step", "memory: host", "\"zero_optimization\""}) {
+    EXPECT_THAT(quiet.str(), ::testing::Not(HasSubstr(text)));
+  }
+  config.wall_clock_breakdown = config.memory_breakdown = config.dump_state = true;
+  std::ostringstream out;
+  (void)train(config, {out});
+  const std::string text = out.str();
+  EXPECT_THAT(text, HasSubstr("\"zero_optimization\""));
+  for (const std::string line : {"time per step: views", "memory: host"}) {
+    const std::size_t first = text.find(line);
+    const std::size_t second = text.find(line, first + 1);
+    EXPECT_NE(second, std::string::npos) << line;
+    EXPECT_EQ(text.find(line, second + 1), std::string::npos) << line;
+  }
+}
+
+TEST(Train, GivesTheSameWeightsOverSeveralRingsOfOneFolder) {
+  const test::TempDir folder;
+  std::ostringstream out;
+  Config config = streamed_config(folder);
+  config.steps = 5;
+  config.epochs = 0;
+  const std::string one = train(config, {out}).weights_xxh3;
+  EXPECT_THAT(out.str(), ::testing::Not(HasSubstr("striped")));
+  config.aio.intra_op_parallelism = 3;
+  EXPECT_EQ(train(config, {out}).weights_xxh3, one);
+  EXPECT_THAT(out.str(), HasSubstr("striped"));
+}
+
 TEST(Train, DependsOnItsSeed) {
   const test::TempDir folder;
   std::ostringstream out;
