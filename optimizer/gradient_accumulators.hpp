@@ -23,9 +23,10 @@ enum class SumContent : std::uint8_t {
   kSum,    ///< The sum.
 };
 
-/// Room for the sum of one parameter's gradients.
+/// Room for the sum of one parameter's gradients, or of what this rank owns of them.
 struct SumSlot {
   std::size_t parameter = 0;
+  std::uint64_t begin = 0;  ///< Of a part: @see ShardPiece.
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;
   at::ScalarType type = at::kFloat;  ///< Of the sum.

@@ -19,10 +19,11 @@ namespace spillway::optimizer {
 
 /// Brings the gradients of a bucket to their owners, who add them in the order of ranks. A message from one rank to
 /// another begins with a byte for each piece that the other owns, which says whether there is a gradient; those that
-/// there are follow, each from a multiple of 16 bytes on, in its parameter's type. Used by one thread at a time.
+/// there are follow, each from a multiple of 16 bytes on, in its parameter's type. Ranks own whole gradients or ranges
+/// of their elements. Used by one thread at a time.
 class GradientExchange {
  public:
-  /// All outlive this. @param group  null: a world of one. @param plan  of whole parameters.
+  /// All outlive this. @param group  null: a world of one.
   GradientExchange(const ShardPlan& plan, const ParameterList& parameters, GradientAccumulators& sums,
                    distributed::Collective* group);
 
@@ -40,6 +41,8 @@ class GradientExchange {
   /// For each piece of the bucket that this rank owns, in their order, what the ranks have for it.
   using Terms = std::vector<std::vector<at::Tensor>>;
 
+  void lay_in_rows(std::size_t bucket, std::vector<at::Tensor>& gradients) const;
+  [[nodiscard]] at::Tensor part_of(const ShardPiece& piece, const at::Tensor& gradient) const;
   [[nodiscard]] at::Tensor pack(std::size_t bucket, int owner, std::span<const at::Tensor> gradients) const;
   void unpack(std::size_t bucket, int from, const at::Tensor& message, Terms& terms) const;
   void keep(std::size_t bucket, std::span<const at::Tensor> gradients, Terms& terms) const;
@@ -53,7 +56,7 @@ class GradientExchange {
   std::exception_ptr failure_;
 };
 
-/// A slot for the sum of a parameter's gradients.
-[[nodiscard]] SumSlot make_sum_slot(std::size_t number, const ListedParameter& parameter);
+/// A slot for the sum of what a piece has of a parameter's gradients.
+[[nodiscard]] SumSlot make_sum_slot(const ShardPiece& piece, const ListedParameter& parameter);
 
 }  // namespace spillway::optimizer

@@ -1,17 +1,25 @@
 // How a wrapped optimizer is saved and loaded: as LibTorch's archive of the one that it wraps.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <sstream>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <torch/serialize/archive.h>
 
 #include <spillway/offload/error.hpp>
+#include <spillway/optimizer/piece_state.hpp>
 #include <spillway/optimizer/rank_agreement.hpp>
 #include <spillway/optimizer/sharded_optimizer.hpp>
 #include <spillway/optimizer/taken_gradients.hpp>
+#include <spillway/optimizer/tensor_piece.hpp>
 
 namespace spillway::optimizer {
 namespace {
@@ -44,8 +52,13 @@ void Optimizer::save_own(torch::serialize::OutputArchive& archive) const {
   struct Copies {
     StreamedState& state;
     StreamedState::Extras extras;
-    explicit Copies(StreamedState& from) : state(from), extras(from.copy_out()) {}
-    ~Copies() { state.clear(); }
+    explicit Copies(StreamedState& from) : state(from), extras(from.copy_out()) {
+      state.move_states(/*to_parameters=*/true);
+    }
+    ~Copies() {
+      state.move_states(/*to_parameters=*/false);
+      state.clear();
+    }
   };
   const Copies copies(*state_);
   wrapped_->save(archive);
@@ -74,7 +87,6 @@ void Optimizer::write_extras(torch::serialize::OutputArchive& archive, const cha
   }
 }
 
-// Checked before anything changes.
 StreamedState::Extras Optimizer::read_extras(torch::serialize::InputArchive& archive) const {
   StreamedState::Extras extras;
   torch::serialize::InputArchive masters;
@@ -83,9 +95,8 @@ StreamedState::Extras Optimizer::read_extras(torch::serialize::InputArchive& arc
   const bool has_codes = archive.try_read(kCodesKey, codes);
   for_each_parameter([&](const std::string& key, const at::Tensor& parameter) {
     StreamedState::Extra extra;
-    if (has_masters && masters.try_read(key, extra.master, /*is_buffer=*/true) &&
-        (extra.master.sizes() != parameter.sizes() || extra.master.scalar_type() != at::kFloat)) {
-      throw Error("the archive's master of parameter " + key + " (group/index) is not float32 of the parameter's size");
+    if (has_masters) {
+      masters.try_read(key, extra.master, /*is_buffer=*/true);
     }
     const bool coded = has_codes && codes.try_read(key, extra.codes, /*is_buffer=*/true);
     if (coded || extra.master.defined()) {
@@ -93,6 +104,17 @@ StreamedState::Extras Optimizer::read_extras(torch::serialize::InputArchive& arc
     }
   });
   return extras;
+}
+
+// Before anything changes.
+void Optimizer::check_extras(const StreamedState::Extras& extras) const {
+  for_each_parameter([&](const std::string& key, const at::Tensor& parameter) {
+    const auto found = extras.find(parameter.unsafeGetTensorImpl());
+    const at::Tensor master = found == extras.end() ? at::Tensor() : found->second.master;
+    if (master.defined() && (master.sizes() != parameter.sizes() || master.scalar_type() != at::kFloat)) {
+      throw Error("the archive's master of parameter " + key + " (group/index) is not float32 of the parameter's size");
+    }
+  });
 }
 
 void Optimizer::for_each_parameter(const std::function<void(const std::string&, const at::Tensor&)>& work) const {
@@ -105,7 +127,7 @@ void Optimizer::for_each_parameter(const std::function<void(const std::string&, 
 
 // LibTorch's load takes the state of a parameter that is listed twice away again at its second mention: something else
 // stands there meanwhile.
-void Optimizer::load_wrapped(torch::serialize::InputArchive& archive) {
+void Optimizer::load_wrapped(torch::serialize::InputArchive& archive) const {
   std::unordered_set<const c10::TensorImpl*> seen;
   std::vector<at::Tensor> in_their_place;
   for (auto& group : wrapped_->param_groups()) {
@@ -122,8 +144,50 @@ void Optimizer::load_wrapped(torch::serialize::InputArchive& archive) {
   give_wrapped_all_parameters();
 }
 
-// Each rank writes an archive of what it owns. LibTorch's load() adds what an archive has to what an optimizer has, so
-// that they make one whole.
+// What the ranks' parts of an archive make together: the state of cut parameters, and what kernels keep.
+struct GatheredState {
+  std::unordered_map<void*, std::unique_ptr<torch::optim::OptimizerParamState>> states;
+  StreamedState::Extras extras;
+};
+
+// LibTorch's load() adds what a part has to what the optimizer has. A part of a cut parameter's state comes under the
+// parameter, and the next rank's would take its place: it is put aside.
+void Optimizer::join_part(torch::serialize::InputArchive& part, int rank, GatheredState& gathered) const {
+  StreamedState::Extras extras = read_extras(part);
+  load_wrapped(part);
+  const StateFields& fields = state_->fields();
+  for_each_parameter([&](const std::string& /*key*/, const at::Tensor& parameter) {
+    auto* const impl = parameter.unsafeGetTensorImpl();
+    const ShardPiece* const piece = gradients_->piece_of(parameter, rank);
+    const auto numel = static_cast<std::uint64_t>(parameter.numel());
+    if (piece == nullptr || piece->numel() == numel) {
+      return;
+    }
+    const auto state = wrapped_->state().find(impl);
+    if (state != wrapped_->state().end()) {
+      join_state(fields, gathered.states[impl], *state->second, parameter, piece->begin);
+      wrapped_->state().erase(state);
+    }
+    const auto extra = extras.find(impl);
+    if (extra == extras.end()) {
+      return;
+    }
+    StreamedState::Extra& whole = gathered.extras[impl];
+    if (extra->second.master.defined()) {
+      if (!whole.master.defined()) {
+        whole.master = at::empty_strided(parameter.sizes(), parameter.strides(), at::TensorOptions(at::kFloat));
+      }
+      piece_view(whole.master, piece->begin, piece->end).copy_(extra->second.master);
+    }
+    if (extra->second.codes.defined()) {
+      join_codes(whole.codes, numel, extra->second.codes, piece->begin, piece->end);
+    }
+    extras.erase(extra);
+  });
+  gathered.extras.merge(extras);
+}
+
+// Each rank writes an archive of what it owns, and puts together those of all.
 void Optimizer::save_gathered(torch::serialize::OutputArchive& archive) const {
   RankAgreement& agreement = gradients_->agreement();
   std::string own;
@@ -135,12 +199,13 @@ void Optimizer::save_gathered(torch::serialize::OutputArchive& archive) const {
     own = std::move(stream).str();
   });
   agreement.meet(Purpose::kSave, {}, failure);
-  const std::vector<std::string> parts = agreement.exchange(own);
+  std::vector<std::string> parts = agreement.exchange(own);
   struct Foreign {
     StreamedState& state;
     const std::vector<torch::optim::OptimizerParamGroup>& groups;
     ~Foreign() {
       state.drop_foreign(groups);
+      state.drop_states_of_wholes();
       state.clear();
     }
   };
@@ -150,16 +215,18 @@ void Optimizer::save_gathered(torch::serialize::OutputArchive& archive) const {
     bytes += 2 * part.size();
   }
   const offload::Reservation copies = tiers_->host().reserve(bytes, "copy of the optimizer state of all ranks");
-  StreamedState::Extras extras;
-  for (const std::string& part : parts) {
-    std::istringstream stream(part);
+  GatheredState gathered;
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    std::istringstream stream(std::exchange(parts[rank], {}));
     torch::serialize::InputArchive input;
     input.load_from(stream);
-    extras.merge(read_extras(input));
-    wrapped_->load(input);
+    join_part(input, static_cast<int>(rank), gathered);
+  }
+  for (auto& [parameter, state] : gathered.states) {
+    wrapped_->state()[parameter] = std::move(state);
   }
   wrapped_->save(archive);
-  write_extras(archive, extras);
+  write_extras(archive, gathered.extras);
 }
 
 void Optimizer::load(torch::serialize::InputArchive& archive) {
@@ -167,6 +234,7 @@ void Optimizer::load(torch::serialize::InputArchive& archive) {
   follow_groups();
   give_wrapped_all_parameters();
   const StreamedState::Extras extras = read_extras(archive);
+  check_extras(extras);
   load_wrapped(archive);
   if (gradients_ != nullptr) {
     state_->drop_foreign(param_groups_);

@@ -46,7 +46,7 @@ void ShardPlan::append(std::span<const PlannedParameter> parameters) {
     bytes += parameter.gradient_bytes;
     bucket_of_[first + i] = buckets_.size() - 1;
     buckets_.back().parameters.push_back(first + i);
-    deal(first + i, parameter.numel, buckets_.back());
+    deal(first + i, parameter, buckets_.back());
   }
 }
 
@@ -64,12 +64,22 @@ std::size_t ShardPlan::neediest() const {
   return best;
 }
 
-void ShardPlan::deal(std::size_t parameter, std::uint64_t numel, Bucket& bucket) {
+const ShardPiece* ShardPlan::piece_of(std::size_t parameter, int rank) const {
+  for (const ShardPiece& piece : buckets_[bucket_of(parameter)].pieces) {
+    if (piece.parameter == parameter && piece.owner == rank) {
+      return &piece;
+    }
+  }
+  return nullptr;
+}
+
+void ShardPlan::deal(std::size_t number, const PlannedParameter& parameter, Bucket& bucket) {
+  const std::uint64_t numel = parameter.numel;
   total_ += numel;
-  if (options_.granularity == ShardGranularity::kTensor || numel <= kSquaresBlockNumel) {
+  if (options_.granularity == ShardGranularity::kTensor || parameter.whole || numel <= kSquaresBlockNumel) {
     const std::size_t owner = neediest();
     owned_[owner] += numel;
-    bucket.pieces.push_back({parameter, 0, numel, static_cast<int>(owner)});
+    bucket.pieces.push_back({number, 0, numel, static_cast<int>(owner)});
     return;
   }
   const std::vector<std::uint64_t> blocks = blocks_of_ranks(numel);
@@ -78,7 +88,7 @@ void ShardPlan::deal(std::size_t parameter, std::uint64_t numel, Bucket& bucket)
     const std::uint64_t end = std::min(numel, begin + blocks[rank] * kSquaresBlockNumel);
     if (end > begin) {
       owned_[rank] += end - begin;
-      bucket.pieces.push_back({parameter, begin, end, static_cast<int>(rank)});
+      bucket.pieces.push_back({number, begin, end, static_cast<int>(rank)});
       begin = end;
     }
   }

@@ -9,7 +9,7 @@ namespace spillway::optimizer {
 
 /// What may be given to different ranks.
 enum class ShardGranularity : std::uint8_t {
-  kTensor,  ///< Whole parameters: for optimizers that need a tensor at once, such as LibTorch's own steps.
+  kTensor,  ///< Whole parameters.
   kBlock,   ///< Blocks of kSquaresBlockNumel elements, for element-wise updates.
 };
 
@@ -24,6 +24,7 @@ struct ShardPlanOptions {
 struct PlannedParameter {
   std::uint64_t numel = 0;
   std::uint64_t gradient_bytes = 0;
+  bool whole = false;  ///< One rank owns all of it, whatever the granularity.
 };
 
 /// A range of a parameter's elements, in the order of its memory, that one rank owns.
@@ -32,6 +33,8 @@ struct ShardPiece {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
   int owner = 0;
+
+  [[nodiscard]] std::uint64_t numel() const noexcept { return end - begin; }
   friend bool operator==(const ShardPiece&, const ShardPiece&) = default;
 };
 
@@ -58,11 +61,13 @@ class ShardPlan {
   [[nodiscard]] const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
   /// Number of the bucket of a parameter.
   [[nodiscard]] std::size_t bucket_of(std::size_t parameter) const { return bucket_of_.at(parameter); }
+  /// What a rank owns of a parameter; null for nothing. No rank has two pieces of one.
+  [[nodiscard]] const ShardPiece* piece_of(std::size_t parameter, int rank) const;
   /// Elements that a rank owns.
   [[nodiscard]] std::uint64_t owned_numel(int rank) const { return owned_.at(static_cast<std::size_t>(rank)); }
 
  private:
-  void deal(std::size_t parameter, std::uint64_t numel, Bucket& bucket);
+  void deal(std::size_t number, const PlannedParameter& parameter, Bucket& bucket);
   [[nodiscard]] double deficit(std::size_t rank) const;
   [[nodiscard]] std::size_t neediest() const;
   [[nodiscard]] std::vector<std::uint64_t> blocks_of_ranks(std::uint64_t numel) const;

@@ -12,6 +12,7 @@
 #include <spillway/offload/error.hpp>
 #include <spillway/optimizer/fused_update.hpp>
 #include <spillway/optimizer/grad_clip.hpp>
+#include <spillway/optimizer/kernel_tensor.hpp>
 #include <spillway/optimizer/rank_agreement.hpp>
 #include <spillway/optimizer/state_fields.hpp>
 #include <spillway/optimizer/taken_gradients.hpp>
@@ -130,6 +131,7 @@ Optimizer::Optimizer(std::unique_ptr<torch::optim::Optimizer> wrapped, Optimizer
     options.agreement = config.agreement_group;
     options.weights = config.shard_weights;
     options.bucket_bytes = config.bucket_bytes;
+    options.divisible = divisible(config);
     options.sums = {config.gradients == GradientDevice::kNvme, config.buffer_count};
     gradients_ = std::make_unique<TakenGradients>(param_groups_, tiers_, std::move(options));
     gradients_->make_room([&] { make_state(config); });
@@ -142,6 +144,20 @@ Optimizer::Optimizer(std::unique_ptr<torch::optim::Optimizer> wrapped, Optimizer
   }
 }
 
+// LibTorch's own step computes the last elements of a 16-bit tensor, and of each thread's share of it, in another way
+// than the rest: such a tensor stays whole.
+std::function<bool(const at::Tensor&)> Optimizer::divisible(const OptimizerConfig& config) const {
+  if (config.shard_granularity == ShardGranularity::kTensor ||
+      !fields_of(*wrapped_, own_fields_.get()).element_wise()) {
+    return {};
+  }
+  const bool fused = config.kernels == UpdateKernels::kFused && has_kernels(*wrapped_, own_fields_.get());
+  return [fused](const at::Tensor& parameter) {
+    return parameter.is_non_overlapping_and_dense() &&
+           (parameter.element_size() >= 4 || (fused && kernel_refusal(parameter).empty()));
+  };
+}
+
 void Optimizer::make_state(const OptimizerConfig& config) {
   StreamedStateOptions options;
   options.disk_allowed = config.state == StateDevice::kNvme;
@@ -152,11 +168,12 @@ void Optimizer::make_state(const OptimizerConfig& config) {
                   config.state_format, config.masters};
   const bool fused = options.form.fused;
   if (gradients_ != nullptr) {
-    options.part_of = [this](const at::Tensor& parameter) { return gradients_->part_of(parameter); };
+    options.shard_of = [this](const at::Tensor& parameter) { return gradients_->shard_of(parameter); };
     options.has_gradient = [this](const at::Tensor& parameter) { return gradients_->has_gradient(parameter); };
   }
-  const StateFields& fields =
-      config.state == StateDevice::kNone ? unmoved_fields() : fields_of(*wrapped_, own_fields_.get());
+  const StateFields& all_fields = fields_of(*wrapped_, own_fields_.get());
+  const StateFields& fields = config.state == StateDevice::kNone ? unmoved_fields() : all_fields;
+  options.kept_fields = &all_fields;
   state_ = std::make_unique<StreamedState>(*wrapped_, fields, tiers_, std::move(options));
   state_->drop_foreign(param_groups_);
   state_->follow(param_groups_);

@@ -10,6 +10,7 @@
 
 #include <spillway/offload/parallel.hpp>
 #include <spillway/offload/tiers.hpp>
+#include <spillway/optimizer/shard_plan.hpp>
 #include <spillway/optimizer/state_fields.hpp>
 #include <spillway/optimizer/streamed_state.hpp>
 
@@ -20,6 +21,7 @@ class Collective;
 namespace spillway::optimizer {
 
 class TakenGradients;
+struct GatheredState;
 enum class Purpose : std::uint8_t;
 
 /// Where gradients that are taken are added up, on this rank.
@@ -71,6 +73,10 @@ struct OptimizerConfig {
   /// Shares of the ranks, one for each: a rank with more memory may own more. Empty: all alike. Weights do not depend
   /// on it in any bit.
   std::vector<double> shard_weights;
+  /// What one rank owns at least. kBlock: parameters of more than 16,384 elements are cut between the ranks, at
+  /// multiples of that, where the update is element by element (@see StateFields::element_wise) and the elements lie
+  /// dense in memory; 16-bit ones where kernels update them. Others are owned as a whole.
+  ShardGranularity shard_granularity = ShardGranularity::kBlock;
   std::uint64_t bucket_bytes = 32U << 20;  ///< Gradients that travel together.
   /// Elements of the parameters that are updated together, cut at whole tensors. 0: a size chosen from the budget.
   std::uint64_t sub_group_numel = 0;
@@ -169,16 +175,19 @@ class Optimizer final : public torch::optim::Optimizer {
  private:
   void follow_groups();
   void give_wrapped_all_parameters() const;
-  void load_wrapped(torch::serialize::InputArchive& archive);
+  void load_wrapped(torch::serialize::InputArchive& archive) const;
   void refuse_if_poisoned() const;
   void poison_on_failure(const std::function<void()>& work);
   void write_extras(torch::serialize::OutputArchive& archive, const StreamedState::Extras& extras) const;
   void write_extras(torch::serialize::OutputArchive& archive, const char* name, const StreamedState::Extras& extras,
                     at::Tensor StreamedState::Extra::*member) const;
   [[nodiscard]] StreamedState::Extras read_extras(torch::serialize::InputArchive& archive) const;
+  void check_extras(const StreamedState::Extras& extras) const;
   void for_each_parameter(const std::function<void(const std::string&, const at::Tensor&)>& work) const;
   void poison_if_fatal(const std::function<void()>& work);
   void make_state(const OptimizerConfig& config);
+  [[nodiscard]] std::function<bool(const at::Tensor&)> divisible(const OptimizerConfig& config) const;
+  void join_part(torch::serialize::InputArchive& part, int rank, GatheredState& gathered) const;
   at::Tensor step_taken(LossClosure closure);
   void synchronise(Purpose purpose);
   void save_own(torch::serialize::OutputArchive& archive) const;
@@ -211,6 +220,7 @@ using optimizer::GradientPlacement;
 using optimizer::MasterFormat;
 using optimizer::Optimizer;
 using optimizer::OptimizerConfig;
+using optimizer::ShardGranularity;
 using optimizer::StateDevice;
 using optimizer::StateFields;
 using optimizer::StateFormat;

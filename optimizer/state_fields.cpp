@@ -37,6 +37,8 @@ class AdamFields final : public StateFields {
     return std::make_unique<State>();
   }
 
+  bool element_wise() const noexcept override { return true; }
+
   at::Tensor& tensor(torch::optim::OptimizerParamState& state, std::size_t field) const override {
     auto& own = static_cast<State&>(state);
     switch (field) {
@@ -70,6 +72,8 @@ class SgdFields final : public StateFields {
 
   std::unique_ptr<torch::optim::OptimizerParamState> make_zero_state() const override { return nullptr; }
 
+  bool element_wise() const noexcept override { return true; }
+
   at::Tensor& tensor(torch::optim::OptimizerParamState& state, std::size_t field) const override {
     SPILLWAY_CHECK(field == 0, "SGD has one state tensor");
     return static_cast<torch::optim::SGDParamState&>(state).momentum_buffer();
@@ -93,6 +97,8 @@ class RmspropFields final : public StateFields {
   std::unique_ptr<torch::optim::OptimizerParamState> make_zero_state() const override {
     return std::make_unique<torch::optim::RMSpropParamState>();
   }
+
+  bool element_wise() const noexcept override { return true; }
 
   at::Tensor& tensor(torch::optim::OptimizerParamState& state, std::size_t field) const override {
     auto& own = static_cast<torch::optim::RMSpropParamState&>(state);
@@ -129,6 +135,8 @@ class AdagradFields final : public StateFields {
     state->sum(at::full_like(parameter.detach(), value, {}, at::MemoryFormat::Preserve));
     return state;
   }
+
+  bool element_wise() const noexcept override { return true; }
 
   at::Tensor& tensor(torch::optim::OptimizerParamState& state, std::size_t field) const override {
     SPILLWAY_CHECK(field == 0, "Adagrad has one state tensor");

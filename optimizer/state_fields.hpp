@@ -40,6 +40,9 @@ class StateFields {
   /// True for an optimizer that counts calls of its own step() or looks at several parameters at once: all of them are
   /// then updated together, with all of their state in memory.
   [[nodiscard]] virtual bool whole_model() const noexcept { return false; }
+  /// True where each element of a parameter is updated from that element of gradient and state alone, so that ranks may
+  /// own parts of a tensor. Where it is not declared, ranks own whole tensors.
+  [[nodiscard]] virtual bool element_wise() const noexcept { return false; }
   /// The place of tensor `field` in a state object of this kind.
   [[nodiscard]] virtual at::Tensor& tensor(torch::optim::OptimizerParamState& state, std::size_t field) const = 0;
 };

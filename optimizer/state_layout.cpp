@@ -58,8 +58,8 @@ FieldSlot fused_field(const ParameterSlot& slot, std::size_t field, StateFormat 
       break;
     case StateFormat::kBlockwise8:
       result.type = at::kByte;
-      result.scales_offset = align(numel);
-      result.bytes = result.scales_offset + sizeof(float) * dynamic_blocks(numel);
+      result.scales_offset = coded_scales_offset(numel);
+      result.bytes = coded_field_bytes(numel);
   }
   return result;
 }
@@ -108,6 +108,12 @@ ParameterSlot make_slot(const at::Tensor& parameter, std::string name, FieldMask
     }
   }
   return slot;
+}
+
+std::uint64_t coded_scales_offset(std::uint64_t numel) noexcept { return align(numel); }
+
+std::uint64_t coded_field_bytes(std::uint64_t numel) noexcept {
+  return coded_scales_offset(numel) + sizeof(float) * dynamic_blocks(numel);
 }
 
 std::uint64_t slot_bytes(const ParameterSlot& slot) noexcept {

@@ -34,11 +34,14 @@ struct SlotForm {
   MasterFormat masters = MasterFormat::kNone;
 };
 
-/// A parameter and its state. Tensors of no elements have no fields here: they stay with LibTorch.
+/// A parameter, or what this rank owns of one, and its state. Tensors of no elements have no fields here: they stay
+/// with LibTorch.
 struct ParameterSlot {
-  at::Tensor parameter;
-  std::string name;       ///< "parameter 3 of group 0": for messages.
-  FieldMask planned = 0;  ///< Tensors that there is room for.
+  at::Tensor parameter;     ///< What is updated: @see piece_view where it is a piece.
+  at::Tensor whole;         ///< The parameter that it is a piece of; undefined where it is a parameter itself.
+  std::uint64_t begin = 0;  ///< Of the piece, in the order of the parameter's memory.
+  std::string name;         ///< "parameter 3 of group 0": for messages.
+  FieldMask planned = 0;    ///< Tensors that there is room for.
   std::vector<FieldSlot> fields;
   /// Kernels update the parameter. Its state is in the order of its own elements then, and of a type of its own.
   bool fused = false;
@@ -48,6 +51,11 @@ struct ParameterSlot {
   std::vector<std::int64_t> strides;  ///< The same.
   at::ScalarType type = at::kFloat;   ///< The same.
   std::size_t part = 0;               ///< Parameters of different parts share no sub-group.
+
+  /// The parameter that groups list.
+  [[nodiscard]] const at::Tensor& listed() const noexcept { return whole.defined() ? whole : parameter; }
+  /// Behind the last element of the piece.
+  [[nodiscard]] std::uint64_t end() const { return begin + static_cast<std::uint64_t>(parameter.numel()); }
 };
 
 /// One use of a parameter by a group. A tied parameter has several.
@@ -82,6 +90,10 @@ struct SubGroupLimits {
 /// Whether a state tensor that LibTorch made or loaded may come in this type: the parameter's own, or float32 for a
 /// fused parameter.
 [[nodiscard]] bool may_have_type(const ParameterSlot& slot, at::ScalarType type) noexcept;
+
+/// Bytes of a field of StateFormat::kBlockwise8, and where its scales begin.
+[[nodiscard]] std::uint64_t coded_field_bytes(std::uint64_t numel) noexcept;
+[[nodiscard]] std::uint64_t coded_scales_offset(std::uint64_t numel) noexcept;
 
 /// Bytes of a slot in its block, without padding.
 [[nodiscard]] std::uint64_t slot_bytes(const ParameterSlot& slot) noexcept;

@@ -8,6 +8,8 @@
 
 #include <spillway/offload/error.hpp>
 #include <spillway/offload/planner.hpp>
+#include <spillway/optimizer/piece_state.hpp>
+#include <spillway/optimizer/tensor_piece.hpp>
 
 namespace spillway::optimizer {
 namespace {
@@ -71,12 +73,12 @@ bool StateUnits::has_gradient(const at::Tensor& parameter) const {
 }
 
 bool StateUnits::owns(const at::Tensor& parameter) const {
-  return !options_.part_of || options_.part_of(parameter).has_value();
+  return !options_.shard_of || options_.shard_of(parameter).has_value();
 }
 
 // A gradient that is taken finds its parameter's state when it is not frozen any more.
 bool StateUnits::wants_state(const at::Tensor& parameter) const {
-  return has_gradient(parameter) || (options_.part_of && parameter.requires_grad());
+  return has_gradient(parameter) || (options_.shard_of && parameter.requires_grad());
 }
 
 void StateUnits::follow(const ParamGroups& groups, const States& states) {
@@ -117,12 +119,8 @@ StateUnits::NewParameters StateUnits::find_new(const ParamGroups& groups, const 
       if (first_use == needed.end() || places_.count(first_use->first) != 0 || !owns(parameter)) {
         continue;
       }
-      const auto state = states.find(parameter.unsafeGetTensorImpl());
-      const bool stepped = state != states.end();
-      if (stepped || parameter.requires_grad() || has_gradient(parameter)) {
-        found.slots.push_back(make_slot(parameter, name_of(g, i), first_use->second, fields_,
-                                        stepped ? state->second.get() : nullptr, options_.form));
-        found.slots.back().part = options_.part_of ? *options_.part_of(parameter) : 0;
+      if (states.count(parameter.unsafeGetTensorImpl()) != 0 || parameter.requires_grad() || has_gradient(parameter)) {
+        found.slots.push_back(slot_for(parameter, name_of(g, i), first_use->second, states));
       } else {
         found.frozen.push_back(parameter);
       }
@@ -132,6 +130,39 @@ StateUnits::NewParameters StateUnits::find_new(const ParamGroups& groups, const 
   std::stable_sort(found.slots.begin(), found.slots.end(),
                    [](const ParameterSlot& a, const ParameterSlot& b) { return a.part < b.part; });
   return found;
+}
+
+ParameterSlot StateUnits::slot_for(const at::Tensor& parameter, std::string name, FieldMask needed,
+                                   const States& states) const {
+  const auto state = states.find(parameter.unsafeGetTensorImpl());
+  torch::optim::OptimizerParamState* const existing = state == states.end() ? nullptr : state->second.get();
+  const OwnedShard shard = options_.shard_of ? *options_.shard_of(parameter) : OwnedShard{};
+  ParameterSlot slot;
+  if (shard.piece) {
+    const auto [begin, end] = *shard.piece;
+    const auto of_piece = existing == nullptr ? nullptr : split_state(fields_, *existing, parameter, name, begin, end);
+    slot =
+        make_slot(piece_view(parameter, begin, end), std::move(name), needed, fields_, of_piece.get(), options_.form);
+    slot.whole = parameter;
+    slot.begin = begin;
+  } else {
+    slot = make_slot(parameter, std::move(name), needed, fields_, existing, options_.form);
+  }
+  slot.part = shard.part;
+  return slot;
+}
+
+void StateUnits::follow_memory() {
+  for (StateUnit& unit : units_) {
+    for (ParameterSlot& slot : unit.group.slots) {
+      if (slot.whole.defined()) {
+        const at::Tensor now = piece_view(slot.whole, slot.begin, slot.end());
+        if (now.const_data_ptr() != slot.parameter.const_data_ptr()) {
+          slot.parameter.set_data(now);
+        }
+      }
+    }
+  }
 }
 
 SubGroupLimits StateUnits::limits() const {
@@ -188,7 +219,7 @@ void StateUnits::add(std::vector<ParameterSlot> slots) {
   for (std::size_t u = 0; u < units.size(); ++u) {
     for (std::size_t s = 0; s < units[u].group.slots.size(); ++s) {
       const ParameterSlot& slot = units[u].group.slots[s];
-      places_[slot.parameter.unsafeGetTensorImpl()] = {units_.size() + u, s};
+      places_[slot.listed().unsafeGetTensorImpl()] = {units_.size() + u, s};
       placement_.state_bytes += slot_bytes(slot);
       ++(slot.fused ? placement_.fused_parameters : placement_.other_parameters);
     }
@@ -228,7 +259,7 @@ void StateUnits::check(const ParamGroups& groups) const {
   for (const StateUnit& unit : units_) {
     for (const Member& member : unit.group.members) {
       const ParameterSlot& slot = unit.group.slots[member.slot];
-      if (!has_gradient(slot.parameter)) {
+      if (!has_gradient(slot.listed())) {
         continue;
       }
       check_room(slot, needed[member.group], member.group);

@@ -11,11 +11,19 @@
 #include <torch/optim/optimizer.h>
 
 #include <spillway/offload/block_store.hpp>
+#include <spillway/offload/parallel.hpp>
 #include <spillway/offload/tiers.hpp>
 #include <spillway/optimizer/state_fields.hpp>
 #include <spillway/optimizer/state_layout.hpp>
 
 namespace spillway::optimizer {
+
+/// What a rank owns of a parameter.
+struct OwnedShard {
+  std::size_t part = 0;  ///< In which part of the model it lies.
+  /// A range of elements, where it is not all of them. @see ShardPiece.
+  std::optional<offload::Range> piece;
+};
 
 struct StreamedStateOptions {
   bool disk_allowed = false;          ///< Whether what does not fit in host memory goes to disk.
@@ -23,9 +31,11 @@ struct StreamedStateOptions {
   std::uint64_t sub_group_numel = 0;  ///< 0: a size from the budget.
   unsigned ring_slots = 4;
   SlotForm form{};  ///< Of the parameters' slots.
-  /// Where gradients are taken: in which part of the model a parameter lies that this rank owns, nothing for one that
-  /// it does not own, which has no state here. Parts are visited in their order. Null: all are owned, in one part.
-  std::function<std::optional<std::size_t>(const at::Tensor& parameter)> part_of;
+  /// What state objects hold, where that stays in them (unmoved_fields()); outlives the state. Null: what is moved.
+  const StateFields* kept_fields = nullptr;
+  /// Where gradients are taken: what this rank owns of a parameter, nothing where it has no state of it. Parts are
+  /// visited in their order. Null: all are owned, in one part.
+  std::function<std::optional<OwnedShard>(const at::Tensor& parameter)> shard_of;
   /// Whether a parameter has a gradient. Null: whether its `.grad` is defined.
   std::function<bool(const at::Tensor& parameter)> has_gradient;
 };
@@ -64,6 +74,8 @@ class StateUnits {
   /// state object already. Lists the members of all units anew. Cheap where nothing changed.
   /// @throws ConfigError, BudgetExceeded, OutOfSpace, then nothing changed.
   void follow(const ParamGroups& groups, const States& states);
+  /// Has pieces lie where their parameters do now: set_data() may have given these other memory.
+  void follow_memory();
   /// Checks what can be checked before a step changes anything: dense gradients, room for the tensors that the options
   /// ask for, and what kernels rely on. @throws ConfigError, Error.
   void check(const ParamGroups& groups) const;
@@ -90,6 +102,8 @@ class StateUnits {
   [[nodiscard]] bool wants_state(const at::Tensor& parameter) const;
   [[nodiscard]] bool changed(const ParamGroups& groups) const;
   [[nodiscard]] NewParameters find_new(const ParamGroups& groups, const States& states) const;
+  [[nodiscard]] ParameterSlot slot_for(const at::Tensor& parameter, std::string name, FieldMask needed,
+                                       const States& states) const;
   [[nodiscard]] SubGroupLimits limits() const;
   [[nodiscard]] std::uint64_t host_share(const std::vector<std::uint64_t>& block_bytes) const;
   void add(std::vector<ParameterSlot> slots);

@@ -36,7 +36,11 @@ void update(StateUnit& unit, Work&& work) {
 
 StreamedState::StreamedState(torch::optim::Optimizer& optimizer, const StateFields& fields,
                              std::shared_ptr<offload::Tiers> tiers, StreamedStateOptions options)
-    : optimizer_(optimizer), fields_(fields), tiers_(std::move(tiers)), units_(fields, tiers_, options) {
+    : optimizer_(optimizer),
+      fields_(fields),
+      all_fields_(options.kept_fields != nullptr ? *options.kept_fields : fields),
+      tiers_(std::move(tiers)),
+      units_(fields, tiers_, options) {
   if (options.form.fused) {
     const FusedUpdate* const kernels = find_fused_update(optimizer);
     SPILLWAY_CHECK(kernels != nullptr, "kernels were asked for that there are not");
@@ -46,6 +50,7 @@ StreamedState::StreamedState(torch::optim::Optimizer& optimizer, const StateFiel
 
 void StreamedState::follow(const ParamGroups& groups) {
   const std::size_t first_new = units_.all().size();
+  units_.follow_memory();
   units_.follow(groups, optimizer_.state());
   construct_states(first_new, groups);
   take_over(first_new, {});
@@ -57,7 +62,7 @@ void StreamedState::construct_states(std::size_t first_unit, const ParamGroups& 
     for (const Member& member : group.members) {
       const at::Tensor& parameter = group.slots[member.slot].parameter;
       void* const key = parameter.unsafeGetTensorImpl();
-      if (optimizer_.state().count(key) != 0) {
+      if (optimizer_.state().count(key) != 0 || has_state_of_whole(group.slots[member.slot])) {
         continue;
       }
       if (auto state = fields_.make_constructed_state(parameter, groups[member.group].options())) {
@@ -72,7 +77,7 @@ StreamedState::Indices StreamedState::with_gradient() const {
   for (std::size_t u = 0; u < units_.all().size(); ++u) {
     const SubGroup& group = units_.all()[u].group;
     if (std::any_of(group.members.begin(), group.members.end(),
-                    [&](const Member& member) { return units_.has_gradient(group.slots[member.slot].parameter); })) {
+                    [&](const Member& member) { return units_.has_gradient(group.slots[member.slot].listed()); })) {
       indices.push_back(u);
     }
   }
@@ -231,9 +236,10 @@ void StreamedState::flush() {
 }
 
 void StreamedState::take_over(std::size_t first_unit, const Extras& extras) {
-  const auto extra_of = [&](const ParameterSlot& slot) { return extras.find(slot.parameter.unsafeGetTensorImpl()); };
-  const Indices indices = with_slot(
-      first_unit, [&](const ParameterSlot& slot) { return has_state(slot) || extra_of(slot) != extras.end(); });
+  split_states(first_unit);
+  const Indices indices = with_slot(first_unit, [&](const ParameterSlot& slot) {
+    return has_state(slot) || extras.count(slot.listed().unsafeGetTensorImpl()) != 0;
+  });
   if (indices.empty()) {
     return;
   }
@@ -244,12 +250,12 @@ void StreamedState::take_over(std::size_t first_unit, const Extras& extras) {
     update(unit, [&](std::span<std::byte> block) {
       move_into_block(fields_, optimizer_, unit.group.slots, block);
       for (const ParameterSlot& slot : unit.group.slots) {
-        const auto extra = extra_of(slot);
-        if (extra != extras.end() && slot.master && extra->second.master.defined()) {
-          move_master_into_block(slot, extra->second.master, block);
+        const Extra extra = extra_of(extras, slot);
+        if (slot.master && extra.master.defined()) {
+          move_master_into_block(slot, extra.master, block);
         }
-        if (extra != extras.end() && extra->second.codes.defined()) {
-          move_codes_into_block(slot, extra->second.codes, block);
+        if (extra.codes.defined()) {
+          move_codes_into_block(slot, extra.codes, block);
         }
       }
     });
@@ -278,7 +284,7 @@ StreamedState::Extras StreamedState::copy_out() {
         const Extra extra{slot.master ? copy_of_master(slot, lease.bytes()) : at::Tensor(),
                           has_state(slot) ? copy_of_codes(slot, lease.bytes()) : at::Tensor()};
         if (extra.master.defined() || extra.codes.defined()) {
-          extras[slot.parameter.unsafeGetTensorImpl()] = extra;
+          extras[slot.listed().unsafeGetTensorImpl()] = extra;
         }
       }
     }

@@ -83,10 +83,17 @@ class StreamedState {
   /// @param gradients  by slot, undefined where there is none: for slots that kernels update as FusedStep::run takes
   /// them, and scaled by it; for others as `.grad` is to be.
   void step_unit(std::size_t index, std::span<const at::Tensor> gradients, const GradientScale& scale);
+  /// What state objects hold, moved or not.
+  [[nodiscard]] const StateFields& fields() const noexcept { return all_fields_; }
   [[nodiscard]] const StateUnit& unit(std::size_t index) const { return units_.all()[index]; }
 
   /// Forgets the state of parameters that this rank does not own.
   void drop_foreign(const ParamGroups& groups);
+  /// The state of a piece stands under the piece in the wrapped optimizer's map, where archives do not find it: moves
+  /// it to the parameter, or back.
+  void move_states(bool to_parameters) noexcept;
+  /// Forgets what stands under parameters of which this rank owns a piece.
+  void drop_states_of_wholes() noexcept;
 
  private:
   void construct_states(std::size_t first_unit, const ParamGroups& groups);
@@ -96,6 +103,11 @@ class StreamedState {
   [[nodiscard]] Indices with_slot(std::size_t first_unit,
                                   const std::function<bool(const ParameterSlot&)>& wanted) const;
   [[nodiscard]] bool has_state(const ParameterSlot& slot) const;
+  /// Whether the state of a piece stands under its parameter, where loading and LibTorch's constructors put it.
+  [[nodiscard]] bool has_state_of_whole(const ParameterSlot& slot) const;
+  /// Has the pieces of units from the first on take their part of state that stands under their parameters.
+  void split_states(std::size_t first_unit);
+  [[nodiscard]] Extra extra_of(const Extras& extras, const ParameterSlot& slot) const;
   void announce(const Indices& indices, offload::Access access);
   void step(StateUnit& unit, std::span<const at::Tensor> gradients, const GradientScale& kernel_scale,
             const GradientScale& libtorch_scale);
@@ -103,7 +115,8 @@ class StreamedState {
                         const GradientScale& scale);
 
   torch::optim::Optimizer& optimizer_;
-  const StateFields& fields_;
+  const StateFields& fields_;              // What is moved.
+  const StateFields& all_fields_;          // What there is.
   std::shared_ptr<offload::Tiers> tiers_;  // Shared with other clients of the same memory and disk.
   StateUnits units_;
   std::unique_ptr<FusedStep> fused_;  // Null without kernels.

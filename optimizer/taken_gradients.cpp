@@ -6,6 +6,7 @@
 
 #include <spillway/distributed/collective.hpp>
 #include <spillway/offload/error.hpp>
+#include <spillway/optimizer/bucket_message.hpp>
 
 namespace spillway::optimizer {
 namespace {
@@ -22,7 +23,7 @@ ShardPlanOptions plan_options(const TakenGradientsOptions& options) {
         "the group to exchange gradients on and the one to agree on are two groups in which this process "
         "has the same rank");
   }
-  ShardPlanOptions plan{options.weights, options.bucket_bytes, ShardGranularity::kTensor};
+  ShardPlanOptions plan{options.weights, options.bucket_bytes, ShardGranularity::kBlock};
   if (plan.weights.empty()) {
     plan.weights.assign(static_cast<std::size_t>(world_size), 1.0);
   }
@@ -66,12 +67,16 @@ TakenGradients::TakenGradients(const ParamGroups& groups, std::shared_ptr<offloa
 
 TakenGradients::~TakenGradients() = default;
 
+bool TakenGradients::is_divisible(const at::Tensor& parameter) const {
+  return options_.divisible && options_.divisible(parameter);
+}
+
 void TakenGradients::plan(const ParamGroups& groups) {
   const std::size_t first = parameters_.append(groups);
   std::vector<PlannedParameter> planned;
   for (std::size_t p = first; p < parameters_.size(); ++p) {
     const at::Tensor& tensor = parameters_[p].tensor;
-    planned.push_back({static_cast<std::uint64_t>(tensor.numel()), tensor.nbytes()});
+    planned.push_back({static_cast<std::uint64_t>(tensor.numel()), tensor.nbytes(), !is_divisible(tensor)});
   }
   plan_.append(planned);
   for (std::size_t p = first; p < parameters_.size(); ++p) {
@@ -95,7 +100,7 @@ void TakenGradients::compare_with_other_ranks(std::size_t first) {
   }
   text << '\n';
   for (std::size_t p = first; p < parameters_.size(); ++p) {
-    text << parameters_.describe(p) << '\n';
+    text << parameters_.describe(p) << (is_divisible(parameters_[p].tensor) ? ", owned in blocks" : "") << '\n';
   }
   const std::vector<std::string> texts = agreement_.exchange(text.str());
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
@@ -131,7 +136,7 @@ void TakenGradients::make_room_for_sums(std::size_t first_bucket) {
     for (const ShardPiece& piece : plan_.buckets()[b].pieces) {
       const ListedParameter& parameter = parameters_[piece.parameter];
       if (piece.owner == agreement_.rank() && parameter.tensor.requires_grad()) {
-        cell.slots.push_back(make_sum_slot(piece.parameter, parameter));
+        cell.slots.push_back(make_sum_slot(piece, parameter));
       }
     }
     if (!cell.slots.empty()) {
@@ -146,17 +151,21 @@ void TakenGradients::make_room_for_sums(std::size_t first_bucket) {
   sums_.make_room(std::move(cells));
 }
 
-std::optional<std::size_t> TakenGradients::part_of(const at::Tensor& parameter) const {
-  const std::optional<std::size_t> number = parameters_.find(parameter);
-  if (!number) {
+std::optional<OwnedShard> TakenGradients::shard_of(const at::Tensor& parameter) const {
+  const ShardPiece* const piece = piece_of(parameter, agreement_.rank());
+  if (piece == nullptr) {
     return std::nullopt;
   }
-  const std::size_t bucket = plan_.bucket_of(*number);
-  const std::vector<ShardPiece>& pieces = plan_.buckets()[bucket].pieces;
-  const bool owned = std::any_of(pieces.begin(), pieces.end(), [&](const ShardPiece& piece) {
-    return piece.parameter == *number && piece.owner == agreement_.rank();
-  });
-  return owned ? std::optional(bucket) : std::nullopt;
+  OwnedShard shard{plan_.bucket_of(piece->parameter), std::nullopt};
+  if (is_part(*piece, parameters_[piece->parameter])) {
+    shard.piece = {piece->begin, piece->end};
+  }
+  return shard;
+}
+
+const ShardPiece* TakenGradients::piece_of(const at::Tensor& parameter, int rank) const {
+  const std::optional<std::size_t> number = parameters_.find(parameter);
+  return number ? plan_.piece_of(*number, rank) : nullptr;
 }
 
 bool TakenGradients::has_gradient(const at::Tensor& parameter) const {

@@ -35,6 +35,8 @@ struct TakenGradientsOptions {
   distributed::Collective* agreement = nullptr;  ///< Of another group, over the same ranks.
   std::vector<double> weights;                   ///< Of the ranks; empty: all alike.
   std::uint64_t bucket_bytes = 32U << 20;
+  /// Whether ranks may own ranges of a parameter's elements, in the order of its memory. Null: of none.
+  std::function<bool(const at::Tensor& parameter)> divisible;
   GradientAccumulators::Options sums;
 };
 
@@ -60,7 +62,9 @@ class TakenGradients final : public GradientSink {
   void make_room(const Work& work);
 
   /// Where the optimizer's state is: @see StreamedStateOptions.
-  [[nodiscard]] std::optional<std::size_t> part_of(const at::Tensor& parameter) const;
+  [[nodiscard]] std::optional<OwnedShard> shard_of(const at::Tensor& parameter) const;
+  /// The same for another rank, without the part of the model.
+  [[nodiscard]] const ShardPiece* piece_of(const at::Tensor& parameter, int rank) const;
   /// Whether this rank owns the parameter and has a gradient for it. Between rounds only.
   [[nodiscard]] bool has_gradient(const at::Tensor& parameter) const;
 
@@ -99,9 +103,10 @@ class TakenGradients final : public GradientSink {
  private:
   struct Squares {
     bool finite = true;
-    std::vector<double> rows;  ///< For each parameter with a gradient: its number, how many sums, the sums.
+    std::vector<double> rows;  ///< For each slot with a gradient: parameter, where it begins, how many sums, the sums.
   };
 
+  [[nodiscard]] bool is_divisible(const at::Tensor& parameter) const;
   void plan(const ParamGroups& groups);
   void compare_with_other_ranks(std::size_t first);
   void make_room_for_sums(std::size_t first_bucket);

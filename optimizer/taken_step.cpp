@@ -104,7 +104,7 @@ void TakenGradients::step_bucket(std::size_t bucket, StreamedState& state, const
       }
       std::vector<at::Tensor> gradients;
       for (const ParameterSlot& slot : slots) {
-        const auto found = by_parameter.find(*parameters_.find(slot.parameter));
+        const auto found = by_parameter.find(*parameters_.find(slot.listed()));
         gradients.push_back(found == by_parameter.end() ? at::Tensor() : gradient_of(*found->second, slot));
       }
       state.step_unit(u, gradients, scale_of(all_transforms()));
@@ -137,6 +137,7 @@ TakenGradients::Squares TakenGradients::measure() {
             append_squares(sum.tensor, parallel_, of_blocks, transforms);
           }
           squares.rows.push_back(static_cast<double>(sum.slot.parameter));
+          squares.rows.push_back(static_cast<double>(sum.slot.begin));
           squares.rows.push_back(static_cast<double>(of_blocks.size()));
           squares.rows.insert(squares.rows.end(), of_blocks.begin(), of_blocks.end());
           squares.finite = squares.finite && std::all_of(of_blocks.begin(), of_blocks.end(),
@@ -177,19 +178,20 @@ double TakenGradients::clip_norm(double max_norm) {
     }
   });
   agreement_.meet(Purpose::kClip, {}, failure);
-  std::map<std::size_t, std::vector<double>> sums;  // In the order of parameters, wherever they live.
+  // In the order of parameters and of their blocks, wherever they live.
+  std::map<std::pair<double, double>, std::vector<double>> sums;
   for (const at::Tensor& rows : agreement_.gather(at::tensor(measured_->rows, at::kDouble))) {
     const auto* row = rows.const_data_ptr<double>();
     const auto* const end = row + rows.numel();
     while (row != end) {
-      const auto count = static_cast<std::ptrdiff_t>(row[1]);
-      sums[static_cast<std::size_t>(row[0])].assign(row + 2, row + 2 + count);
-      row += 2 + count;
+      const auto count = static_cast<std::ptrdiff_t>(row[2]);
+      sums[{row[0], row[1]}].assign(row + 3, row + 3 + count);
+      row += 3 + count;
     }
   }
   fatal_ = false;
   double total = 0.0;
-  for (const auto& [parameter, of_blocks] : sums) {
+  for (const auto& [place, of_blocks] : sums) {
     total = std::accumulate(of_blocks.begin(), of_blocks.end(), total);
   }
   const double norm = std::sqrt(total);

@@ -7,8 +7,16 @@
 #include <spillway/distributed/collective.hpp>
 #include <spillway/offload/error.hpp>
 #include <spillway/optimizer/bucket_message.hpp>
+#include <spillway/optimizer/tensor_piece.hpp>
 
 namespace spillway::optimizer {
+namespace {
+
+at::Tensor weight_of(const ListedParameter& parameter, const ShardPiece& piece) {
+  return is_part(piece, parameter) ? piece_view(parameter.tensor, piece.begin, piece.end) : parameter.tensor;
+}
+
+}  // namespace
 
 WeightPublisher::WeightPublisher(const ShardPlan& plan, const ParameterList& parameters, distributed::Collective& group)
     : plan_(plan), parameters_(parameters), group_(group) {}
@@ -41,41 +49,41 @@ at::Tensor WeightPublisher::pack(std::size_t bucket, const BucketUpdate& update)
     std::copy(update.failure->begin(), update.failure->end(), bytes + 1);
     return message;
   }
-  const std::vector<std::size_t> owned = owned_parameters(plan_, bucket, group_.rank());
+  const std::vector<ShardPiece> owned = owned_pieces(plan_, bucket, group_.rank());
   const std::uint64_t head = message_align(1 + owned.size());
   std::uint64_t bytes = head;
   for (std::size_t o = 0; o < owned.size(); ++o) {
-    bytes += update.updated[o] ? message_bytes(parameters_[owned[o]]) : 0;
+    bytes += update.updated[o] ? message_bytes(parameters_[owned[o].parameter], owned[o]) : 0;
   }
   at::Tensor message = new_message(bytes, head);
   std::uint64_t offset = head;
   for (std::size_t o = 0; o < owned.size(); ++o) {
     if (update.updated[o]) {
       message.mutable_data_ptr<std::uint8_t>()[1 + o] = 1;
-      place_in_message(parameters_[owned[o]], message, offset).copy_(parameters_[owned[o]].tensor);
-      offset += message_bytes(parameters_[owned[o]]);
+      const ListedParameter& parameter = parameters_[owned[o].parameter];
+      place_in_message(parameter, owned[o], message, offset).copy_(weight_of(parameter, owned[o]));
+      offset += message_bytes(parameter, owned[o]);
     }
   }
   return message;
 }
 
 void WeightPublisher::unpack(std::size_t bucket, int from, const at::Tensor& message) {
-  const std::vector<std::size_t> owned = owned_parameters(plan_, bucket, from);
+  const std::vector<ShardPiece> owned = owned_pieces(plan_, bucket, from);
   const auto size = static_cast<std::uint64_t>(message.numel());
   std::uint64_t offset = message_align(1 + owned.size());
   for (std::size_t o = 0; o < owned.size(); ++o) {
     if (size < offset || message.const_data_ptr<std::uint8_t>()[1 + o] == 0) {
       continue;
     }
-    const ListedParameter& parameter = parameters_[owned[o]];
-    if (size - offset < message_bytes(parameter)) {
+    const ListedParameter& parameter = parameters_[owned[o].parameter];
+    if (size - offset < message_bytes(parameter, owned[o])) {
       throw Error("rank " + std::to_string(from) + " published " + std::to_string(size) + " bytes of bucket " +
                   std::to_string(bucket) + ", fewer than " + parameter.name +
                   " takes; start all ranks with the same program and configuration");
     }
-    at::Tensor weight = parameter.tensor;
-    weight.copy_(place_in_message(parameter, message, offset));
-    offset += message_bytes(parameter);
+    weight_of(parameter, owned[o]).copy_(place_in_message(parameter, owned[o], message, offset));
+    offset += message_bytes(parameter, owned[o]);
   }
 }
 
@@ -85,7 +93,7 @@ std::uint64_t WeightPublisher::staging_bytes() const {
     std::uint64_t all = 0;
     std::uint64_t own = 0;
     for (const ShardPiece& piece : bucket.pieces) {
-      const std::uint64_t bytes = 16 + message_bytes(parameters_[piece.parameter]);
+      const std::uint64_t bytes = 16 + message_bytes(parameters_[piece.parameter], piece);
       all += bytes;
       own += piece.owner == group_.rank() ? bytes : 0;
     }

@@ -267,7 +267,10 @@ SharedTraining random_training(Random& random_choice) {
       shape.push_back(static_cast<std::int64_t>(random_choice.below(9)));
     }
     if (random_choice.chance(1, 12)) {
-      shape = {static_cast<std::int64_t>(random_choice.between(1, 40'000))};
+      const auto size = [&](std::uint64_t low, std::uint64_t high) {
+        return static_cast<std::int64_t>(random_choice.between(low, high));
+      };
+      shape = random_choice.chance(1, 2) ? std::vector{size(1, 60'000)} : std::vector{size(100, 250), size(100, 200)};
     }
     // Without float16, whose squares underflow in LibTorch's adaptive optimizers: NaN would be compared.
     static constexpr std::array<at::ScalarType, 3> kTypes{at::kFloat, at::kDouble, at::kBFloat16};

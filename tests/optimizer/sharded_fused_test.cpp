@@ -122,8 +122,8 @@ TEST(ShardedFused, UpdatesFromTheSumsOfAllRanksToFourUlp) {
           optimizer->clip_grad_value_(*limits[step].limit);
         }
         const TensorGroups before = clone(weights);
-        const TensorGroups exact = exact_step(*optimizer, model.recipe, weights,
-                                              exact_gradients(terms[step], world_size, limits[step], norm));
+        const TensorGroups exact =
+            exact_step(*optimizer, model.recipe, weights, exact_gradients(terms[step], world_size, limits[step], norm));
         optimizer->step();
         EXPECT_LE(worst_ulps(before, weights, exact), kBound) << model.recipe.name << ", step " << step;
       }
@@ -176,8 +176,8 @@ TEST(ShardedFused, ItsArchiveHasMastersAndCodesOfAllRanks) {
   for (const StateFormat format : {StateFormat::kFloat32, StateFormat::kBlockwise8}) {
     with_ranks(2, [&](Rank& rank) {
       const auto make_weights = [] {
-        return Tensors{at::ones({3000}, at::kBFloat16).requires_grad_(), at::ones({70, 41}, at::kBFloat16).requires_grad_(),
-                       at::ones({50}).requires_grad_()};
+        return Tensors{at::ones({3000}, at::kBFloat16).requires_grad_(),
+                       at::ones({70, 41}, at::kBFloat16).requires_grad_(), at::ones({50}).requires_grad_()};
       };
       OptimizerConfig config = rank.config(GradientDevice::kCpu, StateDevice::kNvme);
       config.kernels = UpdateKernels::kFused;

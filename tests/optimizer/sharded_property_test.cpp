@@ -141,10 +141,12 @@ TEST(ShardedTraining, IsTheSameBitsWhateverTheShardsAndWhereverTheyLive) {
       std::vector<OptimizerConfig> configs;
       const std::uint64_t bucket_bytes = random_config(random, folder).bucket_bytes;
       const std::vector<double> weights = random_weights(random, training.world_size());
+      const auto granularity = random.chance(1, 4) ? ShardGranularity::kTensor : ShardGranularity::kBlock;
       for (int rank = 0; rank < training.world_size(); ++rank) {
         OptimizerConfig& config = configs.emplace_back(random_config(random, folder));  // Placement is each rank's own.
         config.bucket_bytes = bucket_bytes;
         config.shard_weights = weights;
+        config.shard_granularity = granularity;
         config.kernels = update.kernels;
         config.state_format = update.state_format;
         config.masters = update.masters;
