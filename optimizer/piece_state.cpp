@@ -30,9 +30,9 @@ Range codes_at(std::uint64_t field, std::uint64_t numel, std::uint64_t begin, st
 
 Range scales_at(std::uint64_t field, std::uint64_t numel, std::uint64_t begin, std::uint64_t end) {
   const std::uint64_t first = dynamic_blocks(begin);
-  return {static_cast<std::int64_t>(field * coded_field_bytes(numel) + coded_scales_offset(numel) +
-                                    sizeof(float) * first),
-          static_cast<std::int64_t>(sizeof(float) * (dynamic_blocks(end) - first))};
+  return {
+      static_cast<std::int64_t>(field * coded_field_bytes(numel) + coded_scales_offset(numel) + sizeof(float) * first),
+      static_cast<std::int64_t>(sizeof(float) * (dynamic_blocks(end) - first))};
 }
 
 // Elements [begin, end) of a parameter of `numel`, between the bytes of the whole and those of the piece.
