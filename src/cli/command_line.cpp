@@ -67,7 +67,7 @@ void add_run_options(CLI::App* train, TrainFlags& flags) {
   train->add_option("--method", flags.method, "moco, simclr, supcon, byol or simsiam")
       ->check(CLI::IsMember(std::vector<std::string>(methods.begin(), methods.end())));
   train->add_option("--data", flags.data, "mnist5k, digits, synthetic, or the path of a CSV or IDX file or IDX folder");
-  train->add_option("--encoder", flags.encoder, "small_cnn or mlp");
+  train->add_option("--encoder", flags.encoder, "small_cnn, mlp, resnet18, resnet34 or resnet50");
   CLI::Option* epochs =
       train->add_option("--epochs", flags.epochs, "Passes over the images")->check(whole_number_from(1));
   train->add_option("--steps", flags.steps, "Optimizer steps, instead of epochs")

@@ -15,7 +15,8 @@ enum class AutocastDtype : std::uint8_t { kBf16, kFp16 };
 enum class OffloadDevice : std::uint8_t { kNone, kCpu, kNvme };
 enum class EngineChoice : std::uint8_t { kAuto, kIoUring, kThreads };
 enum class BankDtype : std::uint8_t { kFp16, kBf16, kFp32, kFp64 };
-enum class EncoderKind : std::uint8_t { kMlp, kSmallCnn };
+enum class EncoderKind : std::uint8_t { kMlp, kSmallCnn, kResNet18, kResNet34, kResNet50 };
+enum class EncoderStem : std::uint8_t { kAuto, kImageNet, kCifar };
 enum class Method : std::uint8_t { kMoco, kSimClr, kSupCon, kByol, kSimSiam };
 enum class HeadKind : std::uint8_t { kMlp, kBatchNorm, kBatchNormOutput };
 
@@ -185,6 +186,11 @@ struct EncoderConfig {
   EncoderKind kind = EncoderKind::kSmallCnn;
   std::vector<std::uint64_t> channels = {16, 32, 64};  ///< small_cnn: one convolution each.
   std::vector<std::uint64_t> hidden = {512, 256};      ///< mlp: one layer each; the last is the feature's width.
+  EncoderStem stem = EncoderStem::kAuto;               ///< ResNets; auto: kCifar for images of up to 64 pixels a side.
+  bool zero_init_residual = false;                     ///< ResNets: their blocks start as identities.
+  bool checkpointing = false;  ///< ResNets: each stage runs again in backward in place of keeping its activations.
+
+  [[nodiscard]] bool is_resnet() const noexcept { return kind >= EncoderKind::kResNet18; }
   bool operator==(const EncoderConfig&) const = default;
 };
 

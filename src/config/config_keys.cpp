@@ -16,7 +16,8 @@ constexpr std::array<std::string_view, 3> kDevices = {"none", "cpu", "nvme"};
 constexpr std::array<std::string_view, 3> kEngines = {"auto", "io_uring", "threads"};
 constexpr std::array<std::string_view, 4> kDtypes = {"fp16", "bf16", "fp32", "fp64"};
 constexpr std::array<std::string_view, 3> kHeads = {"mlp", "batch_norm", "batch_norm_output"};
-constexpr std::array<std::string_view, 2> kEncoders = {"mlp", "small_cnn"};
+constexpr std::array<std::string_view, 5> kEncoders = {"mlp", "small_cnn", "resnet18", "resnet34", "resnet50"};
+constexpr std::array<std::string_view, 3> kStems = {"auto", "imagenet", "cifar"};
 
 constexpr NumberRange kDegrees{.min = 0.0, .max = 180.0};
 constexpr NumberRange kShearDegrees{.min = 0.0, .max = 80.0};
@@ -86,6 +87,9 @@ void visit_encoder(BlockVisitor& visitor, EncoderConfig& config) {
   choose(visitor, "name", config.kind, kEncoders);
   visitor.integers("channels", config.channels, {.min = 1, .max = 65536});
   visitor.integers("hidden", config.hidden, {.min = 1, .max = 1U << 20U});
+  choose(visitor, "stem", config.stem, kStems);
+  visitor.boolean("zero_init_residual", config.zero_init_residual);
+  visitor.boolean("checkpointing", config.checkpointing);
 }
 
 void visit_offload(BlockVisitor& visitor, OffloadConfig& config) {

@@ -134,6 +134,11 @@ void check_together(const Config& config) {
   if (config.data.source.empty()) {
     throw ConfigError("data.source: empty; name mnist5k, digits, synthetic or a path");
   }
+  if (config.encoder.checkpointing && !config.encoder.is_resnet()) {
+    throw ConfigError(
+        "encoder.checkpointing: only resnet18, resnet34 and resnet50 have stages to run again; set it "
+        "to false or encoder.name to one of these");
+  }
   const OptimizerConfig& optimizer = config.optimizer;
   if (optimizer.nesterov && (optimizer.momentum <= 0.0 || optimizer.dampening != 0.0)) {
     throw ConfigError("optimizer.params.nesterov: needs momentum above 0 and dampening 0");

@@ -12,28 +12,21 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
+#include <spillway/app/encoders/backbone.hpp>
 #include <spillway/app/encoders/grouped_batch_norm.hpp>
 #include <spillway/app/encoders/heads.hpp>
+#include <spillway/app/encoders/resnet.hpp>
 
 namespace spillway::app {
 namespace {
 
 constexpr std::int64_t kRegions = 2;  // A side; features are averages over 2 x 2 regions.
 
+constexpr std::int64_t kSmallSide = 64;  // Up to here images keep their size in a ResNet's stem.
+
 std::int64_t signed_of(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 
-}  // namespace
-
-/// Turns images into features.
-class Encoder : public torch::nn::Module {
- public:
-  virtual at::Tensor forward(const at::Tensor& images) = 0;
-  [[nodiscard]] virtual std::int64_t feature_dim() const = 0;
-};
-
-namespace {
-
-class SmallCnn final : public Encoder {
+class SmallCnn final : public Backbone {
  public:
   SmallCnn(const std::vector<std::uint64_t>& channels, std::int64_t groups) {
     std::int64_t in = 1;
@@ -68,7 +61,7 @@ class SmallCnn final : public Encoder {
   std::int64_t feature_dim_ = 0;
 };
 
-class Mlp final : public Encoder {
+class Mlp final : public Backbone {
  public:
   Mlp(std::int64_t pixels, const std::vector<std::uint64_t>& hidden, std::int64_t groups) : feature_dim_(pixels) {
     for (const std::uint64_t width : hidden) {
@@ -97,9 +90,27 @@ class Mlp final : public Encoder {
   std::int64_t feature_dim_ = 0;
 };
 
-std::shared_ptr<Encoder> make_encoder(const EncoderConfig& config, ImageGeometry geometry, std::int64_t groups) {
-  if (config.kind == EncoderKind::kMlp) {
-    return std::make_shared<Mlp>(geometry.width * geometry.height, config.hidden, groups);
+ResNetOptions resnet_options(const EncoderConfig& config, ImageGeometry geometry, std::int64_t groups) {
+  const bool small = std::max(geometry.width, geometry.height) <= kSmallSide;
+  ResNetOptions options;
+  options.depth = config.kind == EncoderKind::kResNet18 ? 18 : config.kind == EncoderKind::kResNet34 ? 34 : 50;
+  options.cifar_stem = config.stem == EncoderStem::kAuto ? small : config.stem == EncoderStem::kCifar;
+  options.zero_init_residual = config.zero_init_residual;
+  options.checkpointing = config.checkpointing;
+  options.groups = groups;
+  return options;
+}
+
+std::shared_ptr<Backbone> make_backbone(const EncoderConfig& config, ImageGeometry geometry, std::int64_t groups) {
+  switch (config.kind) {
+    case EncoderKind::kMlp:
+      return std::make_shared<Mlp>(geometry.width * geometry.height, config.hidden, groups);
+    case EncoderKind::kSmallCnn:
+      break;
+    case EncoderKind::kResNet18:
+    case EncoderKind::kResNet34:
+    case EncoderKind::kResNet50:
+      return make_resnet(resnet_options(config, geometry, groups));
   }
   return std::make_shared<SmallCnn>(config.channels, groups);
 }
@@ -117,7 +128,7 @@ std::vector<NamedTensor> listed(const Dict& dict) {
 
 class ProjectedEncoder::Network final : public torch::nn::Module {
  public:
-  Network(std::shared_ptr<Encoder> made_encoder, const ContrastiveConfig& contrastive)
+  Network(std::shared_ptr<Backbone> made_encoder, const ContrastiveConfig& contrastive)
       : encoder(register_module("encoder", std::move(made_encoder))),
         head(register_module("head",
                              std::make_shared<Head>(contrastive.projection_head,
@@ -126,13 +137,13 @@ class ProjectedEncoder::Network final : public torch::nn::Module {
                                                               .out = signed_of(contrastive.projection_dim),
                                                               .groups = signed_of(contrastive.batch_norm_groups)}))) {}
 
-  std::shared_ptr<Encoder> encoder;
+  std::shared_ptr<Backbone> encoder;
   std::shared_ptr<Head> head;
 };
 
 ProjectedEncoder::ProjectedEncoder(const EncoderConfig& encoder, const ContrastiveConfig& contrastive,
                                    ImageGeometry geometry)
-    : network_(std::make_shared<Network>(make_encoder(encoder, geometry, signed_of(contrastive.batch_norm_groups)),
+    : network_(std::make_shared<Network>(make_backbone(encoder, geometry, signed_of(contrastive.batch_norm_groups)),
                                          contrastive)) {}
 ProjectedEncoder::ProjectedEncoder(ProjectedEncoder&&) noexcept = default;
 ProjectedEncoder& ProjectedEncoder::operator=(ProjectedEncoder&&) noexcept = default;

@@ -27,8 +27,9 @@ struct NamedTensor {
 ///
 /// Encoder small_cnn: one 3 × 3 convolution per entry of channels, each with batch-norm and ReLU, halved in size while
 /// at least 4 pixels are left; features are averages over 2 × 2 regions. Encoder mlp: one linear layer per entry of
-/// hidden, each with batch-norm and ReLU. The head is one of two layers (Head), as `projection_head` says. Batch-norms
-/// are grouped (GroupedBatchNorm).
+/// hidden, each with batch-norm and ReLU. Encoders resnet18, resnet34 and resnet50: make_resnet(), with the CIFAR stem
+/// for images of up to 64 pixels a side, unless `stem` says otherwise. The head is one of two layers (Head), as
+/// `projection_head` says. Batch-norms are grouped (GroupedBatchNorm).
 ///
 /// Names are stable, because weights are hashed and saved in name order: encoder.conv1.weight,
 /// encoder.bn1.running_mean, head.fc1.bias, … Starts in training mode. Not thread-safe. The torch::nn modules stay in
@@ -54,7 +55,7 @@ class ProjectedEncoder {
   void train(bool on);
   /// In order of construction; `encoder.` before `head.`.
   [[nodiscard]] std::vector<NamedTensor> parameters() const;
-  /// Running statistics of the batch-norms.
+  /// Running statistics of the batch-norms, and how often they moved (int64).
   [[nodiscard]] std::vector<NamedTensor> buffers() const;
 
  private:

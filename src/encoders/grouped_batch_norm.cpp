@@ -25,31 +25,36 @@ GroupedBatchNorm::GroupedBatchNorm(std::int64_t features, std::int64_t groups, d
   bias = register_parameter("bias", at::zeros({features}));
   running_mean = register_buffer("running_mean", at::zeros({features}));
   running_var = register_buffer("running_var", at::ones({features}));
+  num_batches_tracked = register_buffer("num_batches_tracked", at::zeros({}, at::kLong));
 }
 
-at::Tensor GroupedBatchNorm::forward(const at::Tensor& input) {
+at::Tensor GroupedBatchNorm::forward(const at::Tensor& input, Pass pass) {
   if (!is_training() || input.size(0) < kLeastRows) {
     return at::batch_norm(input, weight, bias, running_mean, running_var, false, momentum_, eps_, kCudnnAllowed);
   }
-  return normalise_groups(input);
+  return normalise_groups(input, pass);
 }
 
-at::Tensor GroupedBatchNorm::normalise_groups(const at::Tensor& input) {
+at::Tensor GroupedBatchNorm::normalise_groups(const at::Tensor& input, Pass pass) {
   const std::int64_t rows = input.size(0);
   const std::int64_t groups = std::clamp<std::int64_t>(rows / kLeastRows, 1, groups_);
   std::vector<at::Tensor> normalised;
   at::Tensor mean = at::zeros_like(running_mean);
   at::Tensor variance = at::zeros_like(running_var);
+  // Views, in which the groups' gradients are added up before they go on: another call of this module, run again in
+  // backward or not, adds one tensor to the parameter's gradient, and the order of the sum stays the same.
+  const at::Tensor scale = weight.view_as(weight);
+  const at::Tensor shift = bias.view_as(bias);
   for (const at::Tensor& part : input.tensor_split(groups)) {
     // With momentum 1 the buffers come back as this group's statistics, whatever they held.
     const at::Tensor part_mean = at::zeros_like(running_mean);
     const at::Tensor part_variance = at::ones_like(running_var);
-    normalised.push_back(at::batch_norm(part, weight, bias, part_mean, part_variance, true, 1.0, eps_, kCudnnAllowed));
+    normalised.push_back(at::batch_norm(part, scale, shift, part_mean, part_variance, true, 1.0, eps_, kCudnnAllowed));
     const double share = static_cast<double>(part.size(0)) / static_cast<double>(rows);
     mean.add_(part_mean, share);
     variance.add_(part_variance, share);
   }
-  move_running_statistics(mean, variance);
+  if (pass == Pass::kFirst) move_running_statistics(mean, variance);
   return groups == 1 ? normalised.front() : at::cat(normalised);
 }
 
@@ -57,6 +62,7 @@ void GroupedBatchNorm::move_running_statistics(const at::Tensor& mean, const at:
   const at::NoGradGuard no_grad;
   running_mean.mul_(1.0 - momentum_).add_(mean, momentum_);
   running_var.mul_(1.0 - momentum_).add_(variance, momentum_);
+  num_batches_tracked.add_(1);
 }
 
 }  // namespace spillway::app

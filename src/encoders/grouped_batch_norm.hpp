@@ -5,6 +5,8 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include <spillway/app/encoders/activation_checkpoint.hpp>
+
 namespace spillway::app {
 
 /// Batch normalisation with statistics per group of rows, as on that many devices: the rows of a batch are cut in
@@ -21,16 +23,17 @@ class GroupedBatchNorm : public torch::nn::Module {
 
   /// @param input  [N, C] or [N, C, H, W], floating point.
   /// @return the same shape and dtype. In evaluation mode, and for a single row, whose statistics say nothing, the
-  /// running statistics are used and left alone.
-  at::Tensor forward(const at::Tensor& input);
+  /// running statistics are used and left alone; so are they in Pass::kAgain.
+  at::Tensor forward(const at::Tensor& input, Pass pass = Pass::kFirst);
 
-  at::Tensor weight;        ///< [C], a parameter.
-  at::Tensor bias;          ///< [C], a parameter.
-  at::Tensor running_mean;  ///< [C], a buffer.
-  at::Tensor running_var;   ///< [C], a buffer: unbiased.
+  at::Tensor weight;               ///< [C], a parameter.
+  at::Tensor bias;                 ///< [C], a parameter.
+  at::Tensor running_mean;         ///< [C], a buffer.
+  at::Tensor running_var;          ///< [C], a buffer: unbiased.
+  at::Tensor num_batches_tracked;  ///< [] int64, a buffer: how often the running statistics moved.
 
  private:
-  at::Tensor normalise_groups(const at::Tensor& input);
+  at::Tensor normalise_groups(const at::Tensor& input, Pass pass);
   void move_running_statistics(const at::Tensor& mean, const at::Tensor& variance);
 
   std::int64_t groups_;

@@ -88,8 +88,9 @@ TEST(Encoder, NamesItsParametersAndBuffersStably) {
               ElementsAre("encoder.fc1.weight", "encoder.bn1.weight", "encoder.bn1.bias", "encoder.fc2.weight",
                           "encoder.bn2.weight", "encoder.bn2.bias", "head.fc1.weight", "head.fc1.bias",
                           "head.fc2.weight", "head.fc2.bias"));
-  EXPECT_THAT(names(make(kMlp).buffers()), ElementsAre("encoder.bn1.running_mean", "encoder.bn1.running_var",
-                                                       "encoder.bn2.running_mean", "encoder.bn2.running_var"));
+  EXPECT_THAT(names(make(kMlp).buffers()),
+              ElementsAre("encoder.bn1.running_mean", "encoder.bn1.running_var", "encoder.bn1.num_batches_tracked",
+                          "encoder.bn2.running_mean", "encoder.bn2.running_var", "encoder.bn2.num_batches_tracked"));
 }
 
 TEST(Encoder, AveragesOverTwoByTwoRegionsOfTheLastChannels) {
@@ -102,6 +103,16 @@ TEST(Encoder, TakesImagesOfManySizes) {
     ProjectedEncoder network = make(kCnn, geometry);
     EXPECT_EQ(network.project(images(4, geometry)).sizes(), (std::vector<std::int64_t>{4, 6}));
   }
+}
+
+TEST(Encoder, TakesTheCifarStemForSmallImagesUnlessTheConfigurationSaysOtherwise) {
+  const auto stem_side = [](EncoderStem stem, ImageGeometry geometry) {
+    const EncoderConfig config{.kind = EncoderKind::kResNet18, .stem = stem};
+    return make(config, geometry).parameters().front().tensor.size(2);
+  };
+  EXPECT_EQ(stem_side(EncoderStem::kAuto, {64, 64}), 3);
+  EXPECT_EQ(stem_side(EncoderStem::kAuto, {64, 65}), 7);
+  EXPECT_EQ(stem_side(EncoderStem::kCifar, {64, 65}), 3);
 }
 
 TEST(Encoder, KeepsARowOfZerosFinite) {

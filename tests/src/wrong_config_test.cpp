@@ -116,7 +116,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         WrongConfig{R"({"method": "dino"})", "method: wanted one of moco, simclr, supcon, byol, simsiam",
                     "text \"dino\""},
-        WrongConfig{R"({"encoder": {"name": "resnet50"}})", "encoder.name: wanted one of mlp, small_cnn", "resnet50"},
+        WrongConfig{R"({"encoder": {"name": "resnet101"}})", "encoder.name: wanted one of mlp, small_cnn", "resnet101"},
+        WrongConfig{R"({"encoder": {"stem": "tiny"}})", "encoder.stem: wanted one of auto, imagenet", "tiny"},
+        WrongConfig{R"({"encoder": {"checkpointing": true}})", "encoder.checkpointing: only resnet18", "encoder.name"},
         WrongConfig{R"({"optimizer": {"type": "Lamb"}})",
                     "optimizer.type: wanted one of Adam, AdamW, SGD, Adagrad, RMSprop", "Lamb"},
         WrongConfig{R"({"optimizer": {"type": "OneBitAdam"}})", "optimizer.type: wanted one of", "OneBitAdam"},
