@@ -73,6 +73,8 @@ void add_run_options(CLI::App* train, TrainFlags& flags) {
   train->add_option("--steps", flags.steps, "Optimizer steps, instead of epochs")
       ->check(whole_number_from(1))
       ->excludes(epochs);
+  train->add_option("--eval-every", flags.eval_every, "Epochs from one measurement of accuracies to the next; 0: none")
+      ->check(whole_number_from(0));
   train->add_option("--out", flags.out, "Folder for the run's files (runs/<name>)");
   train->add_option("--seed", flags.seed, "Seed of weights, order and augmentation")->check(whole_number_from(0));
   train->add_flag("--deterministic", flags.deterministic, "Fix every choice that a measurement would make");

@@ -21,6 +21,7 @@ struct TrainFlags {
   std::optional<std::string> encoder;
   std::optional<std::uint64_t> epochs;
   std::optional<std::uint64_t> steps;
+  std::optional<std::uint64_t> eval_every;
   std::optional<std::string> out;
   std::optional<std::uint64_t> seed;
   std::optional<std::string> offload_optimizer;

@@ -24,6 +24,7 @@ std::vector<Override> overrides_of(const TrainFlags& flags) {
   add("encoder.name", flags.encoder);
   add("epochs", flags.epochs);
   add("steps", flags.steps);
+  add("evaluation.every", flags.eval_every);
   add("out", flags.out);
   add("seed", flags.seed);
   add("zero_optimization.offload_optimizer.device", flags.offload_optimizer);

@@ -203,11 +203,14 @@ struct OffloadConfig {
   bool operator==(const OffloadConfig&) const = default;
 };
 
-/// `evaluation`: few-label accuracy by logistic regression on frozen features.
+/// `evaluation`: accuracies of frozen features, by logistic regression on a few labels and by nearest neighbours.
 struct EvaluationConfig {
   std::uint64_t labels_per_class = 10;
   std::uint64_t draws = 5;
   double l2 = 1.0;  ///< Weight of ½·|W|² beside the sum of the cross-entropies.
+  std::uint64_t knn_neighbours = 200;
+  double knn_temperature = 0.07;
+  std::uint64_t every = 0;  ///< Epochs from one measurement to the next while training; 0: none on the way.
   bool operator==(const EvaluationConfig&) const = default;
 };
 

@@ -103,6 +103,9 @@ void visit_evaluation(BlockVisitor& visitor, EvaluationConfig& config) {
   visitor.integer("labels_per_class", config.labels_per_class, {.min = 1, .max = 10'000});
   visitor.integer("draws", config.draws, {.min = 1, .max = 1000});
   visitor.number("l2", config.l2, kAboveZero);
+  visitor.integer("knn_neighbours", config.knn_neighbours, kPositive32);
+  visitor.number("knn_temperature", config.knn_temperature, kAboveZero);
+  visitor.integer("every", config.every, {.max = kPositive32.max});
 }
 
 void visit_run(BlockVisitor& visitor, Config& config) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -22,7 +21,6 @@
 #include <ATen/ops/zeros.h>
 
 #include <spillway/app/data/counter_rng.hpp>
-#include <spillway/offload/error.hpp>
 
 namespace spillway::app {
 namespace {
@@ -57,14 +55,25 @@ at::Tensor draw_rows(const at::Tensor& labels, std::int64_t classes, std::uint64
   return at::tensor(chosen, labels.options());
 }
 
-void check_sets(const LabelledFeatures& train, const LabelledFeatures& test) {
-  if (train.features.size(0) == 0 || test.features.size(0) == 0) {
-    throw Error("few-label accuracy: the training or the test set is empty; change data.train_fraction");
+/// Both sets with the mean and deviation of the columns of `train` taken out, in float64.
+struct Standardised {
+  Standardised(const LabelledFeatures& train_set, const LabelledFeatures& test_set) {
+    const at::Tensor pool = train_set.features.to(at::kDouble);
+    const at::Tensor mean = pool.mean(0, true);
+    // Columns that never change say nothing; the floor keeps them finite.
+    const at::Tensor deviation = pool.std(0, false, true).clamp_min(1e-6);
+    train = (pool - mean) / deviation;
+    test = (test_set.features.to(at::kDouble) - mean) / deviation;
   }
-  if (train.features.size(1) != test.features.size(1)) {
-    throw Error("few-label accuracy: training features have " + std::to_string(train.features.size(1)) +
-                " columns, test features " + std::to_string(test.features.size(1)));
-  }
+
+  at::Tensor train;
+  at::Tensor test;
+};
+
+std::int64_t count_classes(const at::Tensor& labels) { return 1 + labels.max().item<std::int64_t>(); }
+
+double share_right(const LogisticRegression& model, const at::Tensor& features, const at::Tensor& labels) {
+  return model.predict(features).eq(labels).to(at::kDouble).mean().item<double>();
 }
 
 }  // namespace
@@ -118,33 +127,27 @@ at::Tensor LogisticRegression::predict(const at::Tensor& features) const {
 
 double few_label_accuracy(const LabelledFeatures& train, const LabelledFeatures& test, const EvaluationConfig& config,
                           std::uint64_t seed) {
-  check_sets(train, test);
+  check_sets(train, test, "few-label accuracy");
   const at::NoGradGuard no_grad;
-  const at::Tensor pool = train.features.to(at::kDouble);
-  const at::Tensor mean = pool.mean(0, true);
-  // Columns that never change say nothing; the floor keeps them finite.
-  const at::Tensor deviation = pool.std(0, false, true).clamp_min(1e-6);
-  const at::Tensor pool_features = (pool - mean) / deviation;
-  const at::Tensor test_features = (test.features.to(at::kDouble) - mean) / deviation;
-  const std::int64_t classes = 1 + train.labels.max().item<std::int64_t>();
+  const Standardised features(train, test);
+  const std::int64_t classes = count_classes(train.labels);
   double sum = 0.0;
   for (std::uint32_t draw = 0; draw < config.draws; ++draw) {
     const at::Tensor rows = draw_rows(train.labels, classes, config.labels_per_class, seed, draw);
-    const auto model = LogisticRegression::fit(pool_features.index_select(0, rows), train.labels.index_select(0, rows),
+    const auto model = LogisticRegression::fit(features.train.index_select(0, rows), train.labels.index_select(0, rows),
                                                classes, config.l2);
-    sum += model.predict(test_features).eq(test.labels).to(at::kDouble).mean().item<double>();
+    sum += share_right(model, features.test, test.labels);
   }
   return 100.0 * sum / static_cast<double>(config.draws);
 }
 
-at::Tensor encode_all(const at::Tensor& images, const std::function<at::Tensor(const at::Tensor&)>& encode,
-                      std::int64_t batch) {
+double linear_probe_accuracy(const LabelledFeatures& train, const LabelledFeatures& test,
+                             const EvaluationConfig& config) {
+  check_sets(train, test, "linear probe");
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> parts;
-  for (std::int64_t first = 0; first < images.size(0); first += batch) {
-    parts.push_back(encode(images.narrow(0, first, std::min(batch, images.size(0) - first))));
-  }
-  return at::cat(parts);
+  const Standardised features(train, test);
+  const auto model = LogisticRegression::fit(features.train, train.labels, count_classes(train.labels), config.l2);
+  return 100.0 * share_right(model, features.test, test.labels);
 }
 
 }  // namespace spillway::app

@@ -1,19 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 
 #include <ATen/core/Tensor.h>
 
 #include <spillway/app/config/config.hpp>
+#include <spillway/app/evaluation/labelled_features.hpp>
 
 namespace spillway::app {
-
-/// Features of a set with the class of each row.
-struct LabelledFeatures {
-  at::Tensor features;  ///< [N, D], floating point, on the CPU.
-  at::Tensor labels;    ///< [N] int64, 0 … classes - 1.
-};
 
 /// Multinomial logistic regression with L2 on the weights (not on the bias), solved to convergence in float64.
 struct LogisticRegression {
@@ -40,11 +34,10 @@ struct LogisticRegression {
 [[nodiscard]] double few_label_accuracy(const LabelledFeatures& train, const LabelledFeatures& test,
                                         const EvaluationConfig& config, std::uint64_t seed);
 
-/// Runs `encode` over `images` in slices of `batch` rows without recording gradients.
-/// @param images  [N, ...]. @param encode  [n, ...] to [n, D]; the caller has put the module in evaluation mode.
-/// @return [N, D].
-[[nodiscard]] at::Tensor encode_all(const at::Tensor& images,
-                                    const std::function<at::Tensor(const at::Tensor&)>& encode,
-                                    std::int64_t batch = 500);
+/// The linear probe: accuracy on `test`, in percent, of a logistic regression on all of `train`, whose features are
+/// standardised as above. Nothing is drawn.
+/// @throws Error if the two sets have different widths, or a set is empty.
+[[nodiscard]] double linear_probe_accuracy(const LabelledFeatures& train, const LabelledFeatures& test,
+                                           const EvaluationConfig& config);
 
 }  // namespace spillway::app

@@ -27,7 +27,7 @@ MetricsWriter::MetricsWriter(std::filesystem::path path) : path_(std::move(path)
 }
 
 void MetricsWriter::write(const StepMetrics& metrics) {
-  const Json line(Json::Object{
+  Json::Object line{
       {"step", metrics.step},
       {"epoch", metrics.epoch},
       {"loss", metrics.loss},
@@ -43,8 +43,12 @@ void MetricsWriter::write(const StepMetrics& metrics) {
       {"device_bytes", metrics.device_bytes},
       {"host_bytes", metrics.host_bytes},
       {"disk_bytes", metrics.disk_bytes},
-  });
-  const std::string text = line.dump() + "\n";
+  };
+  if (metrics.accuracy) {
+    line.emplace_back("accuracy",
+                      Json::Object{{"few_label", metrics.accuracy->few_label}, {"knn", metrics.accuracy->knn}});
+  }
+  const std::string text = Json(std::move(line)).dump() + "\n";
   file_ << text << std::flush;
   if (!file_) {
     fail("write", path_, text.size());

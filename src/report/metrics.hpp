@@ -3,8 +3,15 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 namespace spillway::app {
+
+/// Accuracies of the encoder's features on the test set, in percent.
+struct EncoderAccuracy {
+  double few_label = 0.0;
+  double knn = 0.0;
+};
 
 /// What one optimizer step did and cost. Bytes and seconds are those of this step; tier occupancy is that at its end.
 struct StepMetrics {
@@ -23,9 +30,11 @@ struct StepMetrics {
   std::uint64_t device_bytes = 0;
   std::uint64_t host_bytes = 0;
   std::uint64_t disk_bytes = 0;
+  std::optional<EncoderAccuracy> accuracy{};  ///< Where the encoder was measured after this step, in no step_s.
 };
 
-/// metrics.jsonl: a line of JSON per step, with the names of StepMetrics. A number that is not finite becomes null.
+/// metrics.jsonl: a line of JSON per step, with the names of StepMetrics, `accuracy` where there is one. A number that
+/// is not finite becomes null.
 class MetricsWriter {
  public:
   /// Begins the file anew. @throws IoError.

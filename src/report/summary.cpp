@@ -13,6 +13,24 @@
 namespace spillway::app {
 namespace {
 
+Json::Object accuracies_json(const Accuracies& accuracies) {
+  return {{"raw", accuracies.raw}, {"untrained", accuracies.untrained}, {"trained", accuracies.trained}};
+}
+
+Json accuracy_json(const Summary& summary) {
+  Json::Object accuracy = accuracies_json(summary.accuracy);
+  accuracy.emplace_back("knn", accuracies_json(summary.knn_accuracy));
+  return accuracy;
+}
+
+std::string accuracy_line(const char* name, const Accuracies& accuracies) {
+  std::array<char, 160> text{};
+  std::snprintf(text.data(), text.size(),
+                "  %s accuracy: raw pixels %.1f %%, untrained encoder %.1f %%, trained encoder %.1f %%\n", name,
+                accuracies.raw, accuracies.untrained, accuracies.trained);
+  return text.data();
+}
+
 Json tier_json(const TierSummary& tier) {
   return Json::Object{{"budget_bytes", tier.budget_bytes}, {"peak_bytes", tier.peak_bytes}};
 }
@@ -45,9 +63,7 @@ Json to_json(const Summary& summary) {
       {"steps", summary.steps},
       {"loss_first", summary.loss_first},
       {"loss_last", summary.loss_last},
-      {"accuracy", Json::Object{{"raw", summary.accuracy.raw},
-                                {"untrained", summary.accuracy.untrained},
-                                {"trained", summary.accuracy.trained}}},
+      {"accuracy", accuracy_json(summary)},
       {"seconds", summary.seconds},
       {"stall_share", summary.stall_share},
       {"read_bytes", summary.read_bytes},
@@ -68,13 +84,11 @@ std::string describe(const Summary& summary) {
   std::array<char, 512> text{};
   std::snprintf(text.data(), text.size(),
                 "%llu steps in %.1f s, %.1f %% of the step time stalled\n"
-                "  loss %.4f at first, %.4f at last\n"
-                "  few-label accuracy: raw pixels %.1f %%, untrained encoder %.1f %%, trained encoder %.1f %%\n",
+                "  loss %.4f at first, %.4f at last\n",
                 static_cast<unsigned long long>(summary.steps), summary.seconds, 100.0 * summary.stall_share,
-                summary.loss_first, summary.loss_last, summary.accuracy.raw, summary.accuracy.untrained,
-                summary.accuracy.trained);
+                summary.loss_first, summary.loss_last);
   const std::uint64_t steps = std::max<std::uint64_t>(1, summary.steps);
-  return text.data() +
+  return text.data() + accuracy_line("few-label", summary.accuracy) + accuracy_line("kNN", summary.knn_accuracy) +
          ("  disk per step: read " + offload::format_bytes(summary.read_bytes / steps) + ", written " +
           offload::format_bytes(summary.write_bytes / steps) + "; " + prediction(summary) + "\n") +
          tier_line("device", summary.device) + tier_line("host  ", summary.host) + tier_line("disk  ", summary.disk) +

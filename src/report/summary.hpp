@@ -8,7 +8,7 @@
 
 namespace spillway::app {
 
-/// Few-label accuracies in percent.
+/// Accuracies of one kind in percent.
 struct Accuracies {
   double raw = 0.0;        ///< Of the pixels.
   double untrained = 0.0;  ///< Of the encoder before the first step.
@@ -25,7 +25,8 @@ struct Summary {
   std::uint64_t steps = 0;
   double loss_first = 0.0;
   double loss_last = 0.0;
-  Accuracies accuracy;
+  Accuracies accuracy;      ///< By a few labels.
+  Accuracies knn_accuracy;  ///< By nearest neighbours.
   double seconds = 0.0;
   double stall_share = 0.0;  ///< Of the time in steps, 0 to 1.
   std::uint64_t read_bytes = 0;
@@ -41,7 +42,7 @@ struct Summary {
   std::string weights_xxh3;          ///< Equal hashes mean equal bits.
 };
 
-/// The summary under the names of its fields, the tiers in an object `tiers`.
+/// The summary under the names of its fields, the tiers in an object `tiers`, kNN accuracies in `accuracy.knn`.
 [[nodiscard]] Json to_json(const Summary& summary);
 
 /// A few lines for a person: losses, accuracies, bytes per step, stall, peak of each tier against its budget.

@@ -1,7 +1,9 @@
 #include <spillway/app/training/train.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -15,9 +17,9 @@
 #include <spillway/app/config/config_keys.hpp>
 #include <spillway/app/config/load_config.hpp>
 #include <spillway/app/data/dataset.hpp>
+#include <spillway/app/evaluation/evaluate.hpp>
 #include <spillway/app/report/metrics.hpp>
 #include <spillway/app/report/progress.hpp>
-#include <spillway/app/training/few_label_run.hpp>
 #include <spillway/app/training/lr_schedule.hpp>
 #include <spillway/app/training/optimizer_factory.hpp>
 #include <spillway/app/training/peak_memory.hpp>
@@ -69,6 +71,8 @@ class Run {
   optimizer::StepBytes predict_all();
   void loop();
   void write_trace();
+  EncoderAccuracy measure(const SplitFeatures& features) const;
+  void evaluate_after(std::uint64_t index, StepMetrics& metrics);
   StepMetrics step(std::uint64_t index);
   void break_down(const PhaseTimes& phases);
   void compare(std::uint64_t index, const StepMetrics& metrics);
@@ -89,6 +93,7 @@ class Run {
   MetricsWriter metrics_;
   std::optional<EpochOrder> order_;
   std::uint64_t order_epoch_ = 0;
+  std::optional<EncoderAccuracy> accuracy_;  // Of the weights as they are.
   double steps_s_ = 0.0;
   double stall_s_ = 0.0;
   Summary summary_;
@@ -157,8 +162,10 @@ Summary Run::operator()() {
   summary_.predicted_read_bytes = predicted.read;
   summary_.predicted_write_bytes = predicted.written;
   summary_.loss_first = summary_.loss_last = std::numeric_limits<double>::quiet_NaN();
-  summary_.accuracy.raw = raw_accuracy(dataset_.images, config_);
-  summary_.accuracy.untrained = encoder_accuracy(dataset_.images, parts_.method().network(), config_);
+  const EncoderAccuracy raw = measure(pixel_features(dataset_.images));
+  accuracy_ = measure(encoder_features(dataset_.images, parts_.method().network()));
+  summary_.accuracy = {.raw = raw.few_label, .untrained = accuracy_->few_label};
+  summary_.knn_accuracy = {.raw = raw.knn, .untrained = accuracy_->knn};
   try {
     loop();
   } catch (...) {
@@ -187,8 +194,9 @@ void Run::loop() {
                         " steps; there are no checkpoints yet, a new run starts anew");
       return;
     }
-    const StepMetrics metrics = step(index);
+    StepMetrics metrics = step(index);
     compare(index, metrics);
+    evaluate_after(index, metrics);
     metrics_.write(metrics);
     progress_.step(metrics);
   }
@@ -223,6 +231,24 @@ StepMetrics Run::step(std::uint64_t index) {
   return metrics;
 }
 
+EncoderAccuracy Run::measure(const SplitFeatures& features) const {
+  return {.few_label = evaluate(features, Probe::kFewLabel, config_.evaluation, config_.seed),
+          .knn = evaluate(features, Probe::kKnn, config_.evaluation, config_.seed)};
+}
+
+/// At the end of each so-many-th epoch.
+void Run::evaluate_after(std::uint64_t index, StepMetrics& metrics) {
+  accuracy_.reset();
+  const StepPlace place = plan_.place(index);
+  const std::uint64_t every = config_.evaluation.every;
+  if (every == 0 || place.window + 1 != plan_.steps_per_epoch() || (place.epoch + 1) % every != 0) return;
+  metrics.accuracy = accuracy_ = measure(encoder_features(dataset_.images, parts_.method().network()));
+  std::array<char, 96> line{};
+  std::snprintf(line.data(), line.size(), "epoch %llu: few-label accuracy %.1f %%, kNN accuracy %.1f %%",
+                static_cast<unsigned long long>(place.epoch + 1), accuracy_->few_label, accuracy_->knn);
+  progress_.message(line.data());
+}
+
 void Run::break_down(const PhaseTimes& phases) {
   const std::optional<std::string> line = times_.add(phases);
   if (line && config_.wall_clock_breakdown) progress_.message(*line);
@@ -244,7 +270,9 @@ void Run::compare(std::uint64_t index, const StepMetrics& metrics) {
 }
 
 Summary Run::finish() {
-  summary_.accuracy.trained = encoder_accuracy(dataset_.images, parts_.method().network(), config_);
+  if (!accuracy_) accuracy_ = measure(encoder_features(dataset_.images, parts_.method().network()));
+  summary_.accuracy.trained = accuracy_->few_label;
+  summary_.knn_accuracy.trained = accuracy_->knn;
   summary_.seconds = seconds_since(start_);
   summary_.stall_share = steps_s_ > 0.0 ? stall_s_ / steps_s_ : 0.0;
   summary_.host = {parts_.tiers().host().limit_bytes(), parts_.tiers().host().peak_bytes()};

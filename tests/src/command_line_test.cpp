@@ -63,6 +63,8 @@ TEST(CommandLine, GivesTheFlagsOfTrainAsTheyStand) {
                                   "mlp",
                                   "--steps",
                                   "7",
+                                  "--eval-every",
+                                  "2",
                                   "--out",
                                   "o",
                                   "--seed",
@@ -87,6 +89,7 @@ TEST(CommandLine, GivesTheFlagsOfTrainAsTheyStand) {
   EXPECT_EQ(flags.data, "digits");
   EXPECT_EQ(flags.encoder, "mlp");
   EXPECT_EQ(flags.steps, 7U);
+  EXPECT_EQ(flags.eval_every, 2U);
   EXPECT_EQ(flags.epochs, std::nullopt);
   EXPECT_EQ(flags.seed, 0U);
   EXPECT_EQ(flags.offload_optimizer, "nvme");
@@ -187,6 +190,7 @@ TEST(CommandLine, LetsFlagsGoBeforeAssignmentsAndTheseBeforeTheFile) {
   EXPECT_EQ(config({"--set", "seed=2"}).seed, 2U);
   EXPECT_EQ(config({"--seed", "3", "--set", "seed=2"}).seed, 3U) << "in whatever order";
   EXPECT_EQ(config({"--set", "seed=2", "--set", "seed=4"}).seed, 4U);
+  EXPECT_EQ(config({"--eval-every", "5"}).evaluation.every, 5U);
   EXPECT_EQ(config({}).train_batch_size, 8U);
   EXPECT_EQ(config({}).zero.offload_optimizer.device, OffloadDevice::kCpu);
   EXPECT_EQ(config({"--offload-optimizer", "nvme"}).zero.offload_optimizer.device, OffloadDevice::kNvme)

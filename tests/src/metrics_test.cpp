@@ -44,6 +44,16 @@ TEST(Metrics, HaveTheDocumentedFieldsInOrder) {
   EXPECT_EQ(*line.find("skipped"), Json(false));
 }
 
+TEST(Metrics, HaveAnAccuracyWhereThereIsOne) {
+  const test::TempDir folder;
+  MetricsWriter writer(folder / "metrics.jsonl");
+  writer.write({.step = 1, .accuracy = EncoderAccuracy{.few_label = 80.5, .knn = 90.5}});
+  writer.write({.step = 2});
+  const std::vector<std::string> lines = lines_of(folder / "metrics.jsonl");
+  EXPECT_EQ(parse_json(lines.at(0), "line").find("accuracy")->dump(), R"({"few_label":80.5,"knn":90.5})");
+  EXPECT_EQ(parse_json(lines.at(1), "line").find("accuracy"), nullptr);
+}
+
 TEST(Metrics, AreInTheFileAsSoonAsTheyAreWritten) {
   const test::TempDir folder;
   MetricsWriter writer(folder / "metrics.jsonl");

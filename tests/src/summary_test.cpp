@@ -24,6 +24,7 @@ const Summary kSummary{.steps = 4,
                        .loss_first = 7.5,
                        .loss_last = 2.25,
                        .accuracy = {.raw = 72.5, .untrained = 70.0, .trained = 87.5},
+                       .knn_accuracy = {.raw = 60.5, .untrained = 61.5, .trained = 90.5},
                        .seconds = 12.5,
                        .stall_share = 0.125,
                        .read_bytes = 4 * 4096,
@@ -51,7 +52,8 @@ TEST(Summary, HasTheDocumentedFields) {
   EXPECT_THAT(names(json), ElementsAre("steps", "loss_first", "loss_last", "accuracy", "seconds", "stall_share",
                                        "read_bytes", "write_bytes", "predicted_read_bytes", "predicted_write_bytes",
                                        "steps_off_prediction", "tiers", "peak_rss_bytes", "threads", "weights_xxh3"));
-  EXPECT_THAT(names(*json.find("accuracy")), ElementsAre("raw", "untrained", "trained"));
+  EXPECT_THAT(names(*json.find("accuracy")), ElementsAre("raw", "untrained", "trained", "knn"));
+  EXPECT_EQ(json.find("accuracy")->find("knn")->dump(), R"({"raw":60.5,"untrained":61.5,"trained":90.5})");
   EXPECT_THAT(names(*json.find("tiers")), ElementsAre("device", "host", "disk"));
   EXPECT_EQ(json.find("tiers")->find("host")->dump(), R"({"budget_bytes":3072,"peak_bytes":2048})");
   EXPECT_EQ(*json.find("accuracy")->find("trained"), Json(87.5));
@@ -61,7 +63,8 @@ TEST(Summary, HasTheDocumentedFields) {
 TEST(Summary, TellsAPersonBytesPerStepAndPeaksAgainstBudgets) {
   const std::string text = describe(kSummary);
   for (const char* part : {"4 steps in 12.5 s, 12.5 % of the step time stalled", "loss 7.5000 at first, 2.2500 at last",
-                           "raw pixels 72.5 %, untrained encoder 70.0 %, trained encoder 87.5 %",
+                           "few-label accuracy: raw pixels 72.5 %, untrained encoder 70.0 %, trained encoder 87.5 %",
+                           "kNN accuracy: raw pixels 60.5 %, untrained encoder 61.5 %, trained encoder 90.5 %",
                            "read 4 KiB, written 8 KiB", "host   peak 2 KiB of 3 KiB", "00000000000000ff"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }

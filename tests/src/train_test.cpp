@@ -200,6 +200,29 @@ TEST(Train, FollowsItsScheduleAndWritesTheRateOfEachStep) {
   EXPECT_NE(scheduled, constant);
 }
 
+TEST(Train, MeasuresAccuraciesEverySoManyEpochsAndChangesNoWeightByIt) {
+  const test::TempDir folder;
+  std::ostringstream out;
+  Config config = streamed_config(folder);
+  const std::string unmeasured = train(config, {out}).weights_xxh3;
+  EXPECT_THAT(text_of(folder / "run/metrics.jsonl"), ::testing::Not(HasSubstr("accuracy")));
+  config.epochs = 4;
+  config.evaluation.every = 2;
+  const Summary summary = train(config, {out});
+  const std::vector<Json> lines = lines_of(folder / "run/metrics.jsonl");
+  ASSERT_EQ(lines.size(), 28U);
+  for (std::size_t step = 1; step <= lines.size(); ++step) {
+    EXPECT_EQ(lines[step - 1].find("accuracy") != nullptr, step == 14 || step == 28) << step;
+  }
+  EXPECT_EQ(*lines[27].find("accuracy")->find("few_label"), Json(summary.accuracy.trained));
+  EXPECT_EQ(*lines[27].find("accuracy")->find("knn"), Json(summary.knn_accuracy.trained));
+  EXPECT_GT(summary.knn_accuracy.raw, 100.0 / 5);
+  EXPECT_THAT(out.str(), HasSubstr("epoch 2: few-label accuracy"));
+  config.epochs = 3;
+  config.evaluation.every = 1;
+  EXPECT_EQ(train(config, {out}).weights_xxh3, unmeasured);
+}
+
 TEST(Train, ShowsTheBreakdownsThatAreAskedForAtEachPrint) {
   const test::TempDir folder;
   std::ostringstream quiet;
