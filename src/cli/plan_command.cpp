@@ -28,7 +28,7 @@ std::string existing(std::filesystem::path folder) {
 struct Plan {
   std::vector<PlacementRow> placement;
   std::vector<std::string> lines;
-  std::uint64_t parameter_bytes = 0;
+  OutsideBytes outside;
   std::uint64_t host_used = 0;
   std::uint64_t disk_used = 0;
   std::uint64_t steps = 0;
@@ -44,8 +44,8 @@ Plan make_plan(const Config& config) {
   RunParts parts(config, dataset.images.train, *ranks, [](const std::string&) {});
   Plan plan;
   plan.placement = parts.placement();
-  plan.parameter_bytes = parts.parameter_bytes();
-  plan.lines = describe_placement(parts.tiers(), plan.placement, plan.parameter_bytes);
+  plan.outside = parts.outside();
+  plan.lines = describe_placement(parts.tiers(), plan.placement, plan.outside);
   plan.host_used = parts.tiers().host().used_bytes();
   plan.disk_used = parts.tiers().disk().used_bytes();
   plan.steps = run.steps();
@@ -77,7 +77,8 @@ Json to_json(const Plan& plan, const Config& config) {
   return Json::Object{{"placement", std::move(placement)},
                       {"tiers", Json::Object{{"host", tier(config.offload.host_bytes, plan.host_used)},
                                              {"disk", tier(config.offload.disk_bytes, plan.disk_used)}}},
-                      {"parameter_bytes", plan.parameter_bytes},
+                      {"parameter_bytes", plan.outside.parameters},
+                      {"plain_state_bytes", plan.outside.plain_state},
                       {"steps", plan.steps},
                       {"run", bytes_json(plan.traffic.all)},
                       {"last_step", bytes_json(plan.traffic.last)},

@@ -17,7 +17,9 @@ constexpr std::int64_t kImagesAtOnce = 500;
 }  // namespace
 
 SplitFeatures pixel_features(const SplitImages& images) {
-  const auto pixels = [](const ImageSet& set) { return LabelledFeatures{make_images(set).flatten(1), make_labels(set)}; };
+  const auto pixels = [](const ImageSet& set) {
+    return LabelledFeatures{make_images(set).flatten(1), make_labels(set)};
+  };
   return {pixels(images.train), pixels(images.test)};
 }
 

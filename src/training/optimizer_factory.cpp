@@ -118,6 +118,22 @@ void set_betas(torch::optim::OptimizerOptions& options, const std::array<double,
 
 }  // namespace
 
+std::uint64_t state_tensor_count(const OptimizerConfig& config) noexcept {
+  const std::uint64_t momentum = config.momentum != 0.0 ? 1 : 0;
+  switch (config.kind) {
+    case OptimizerKind::kAdam:
+    case OptimizerKind::kAdamW:
+      break;
+    case OptimizerKind::kSgd:
+      return momentum;
+    case OptimizerKind::kAdagrad:
+      return 1;
+    case OptimizerKind::kRmsprop:
+      return 1 + momentum + (config.centered ? 1 : 0);
+  }
+  return config.amsgrad ? 3 : 2;
+}
+
 std::unique_ptr<optimizer::Optimizer> make_optimizer(const Config& config, std::vector<at::Tensor> parameters,
                                                      std::shared_ptr<offload::Tiers> tiers) {
   std::uint64_t numel = 0;

@@ -12,6 +12,9 @@
 
 namespace spillway::app {
 
+/// How many tensors of a parameter's size the optimizer keeps beside it.
+[[nodiscard]] std::uint64_t state_tensor_count(const OptimizerConfig& config) noexcept;
+
 /// The optimizer that a configuration describes over `parameters` (one group), with its state where the configuration
 /// wants it. Takes what the tiers' host budget has left: make it after the bank.
 /// @throws what wrap() throws; BudgetExceeded where more of the state would be on NVMe than

@@ -18,6 +18,15 @@ std::vector<at::Tensor> parameters_of(const TrainingMethod& method) {
   return parameters;
 }
 
+OutsideBytes outside_bytes(const Config& config, const std::vector<at::Tensor>& parameters) {
+  OutsideBytes outside;
+  for (const at::Tensor& parameter : parameters) outside.parameters += parameter.nbytes();
+  if (config.zero.offload_optimizer.device == OffloadDevice::kNone) {
+    outside.plain_state = state_tensor_count(config.optimizer) * outside.parameters;
+  }
+  return outside;
+}
+
 }  // namespace
 
 RunParts::RunParts(const Config& config, const ImageSet& images, distributed::Collective& ranks, offload::LogSink log,
@@ -27,18 +36,13 @@ RunParts::RunParts(const Config& config, const ImageSet& images, distributed::Co
       optimizer_(make_optimizer(config, parameters_of(*method_), tiers_)),
       step_(config, images, *method_, *optimizer_, ranks, trace.get()),
       forecast_(config.has_bank() ? std::optional(bank_options(config)) : std::nullopt, optimizer_->next_step_bytes(),
-                optimizer_->steady_step_bytes(), optimizer_->gradient_placement().disk_bytes) {}
+                optimizer_->steady_step_bytes(), optimizer_->gradient_placement().disk_bytes),
+      outside_(outside_bytes(config, parameters_of(*method_))) {}
 
 std::vector<PlacementRow> RunParts::placement() {
   queue::NegativeBank* const bank = method_->bank();
   return placement_rows(bank == nullptr ? queue::BankPlacement() : bank->placement(), optimizer_->placement(),
                         optimizer_->gradient_placement());
-}
-
-std::uint64_t RunParts::parameter_bytes() {
-  std::uint64_t bytes = 0;
-  for (const NamedTensor& parameter : method_->parameters()) bytes += parameter.tensor.nbytes();
-  return bytes;
 }
 
 RunTraffic predict_traffic(TrafficForecast forecast, const RunPlan& plan) {

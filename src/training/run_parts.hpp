@@ -36,7 +36,7 @@ class RunParts {
   [[nodiscard]] const TrafficForecast& forecast() const noexcept { return forecast_; }
 
   [[nodiscard]] std::vector<PlacementRow> placement();
-  [[nodiscard]] std::uint64_t parameter_bytes();
+  [[nodiscard]] OutsideBytes outside() const noexcept { return outside_; }
 
  private:
   std::shared_ptr<offload::Tiers> tiers_;
@@ -44,6 +44,7 @@ class RunParts {
   std::unique_ptr<optimizer::Optimizer> optimizer_;
   TrainingStep step_;
   TrafficForecast forecast_;
+  OutsideBytes outside_;
 };
 
 /// What the steps of a run move, by the forecast of its parts.

@@ -89,7 +89,7 @@ std::vector<PlacementRow> placement_rows(const queue::BankPlacement& bank, const
 }
 
 std::vector<std::string> describe_placement(offload::Tiers& tiers, const std::vector<PlacementRow>& rows,
-                                            std::uint64_t parameter_bytes) {
+                                            const OutsideBytes& outside) {
   std::vector<std::string> lines = {row("placed", "tier", "bytes")};
   for (const PlacementRow& placed : rows) {
     lines.push_back(row(placed.owner, to_string(placed.tier), offload::format_bytes(placed.bytes)));
@@ -101,7 +101,11 @@ std::vector<std::string> describe_placement(offload::Tiers& tiers, const std::ve
                         offload::format_bytes(tiers.disk().used_bytes())));
   }
   lines.push_back(
-      row("other: parameters, in no budget", to_string(Tier::kHost), offload::format_bytes(parameter_bytes)));
+      row("other: parameters, in no budget", to_string(Tier::kHost), offload::format_bytes(outside.parameters)));
+  if (outside.plain_state != 0) {
+    lines.push_back(row("other: optimizer state, in no budget", to_string(Tier::kHost),
+                        offload::format_bytes(outside.plain_state)));
+  }
   return lines;
 }
 

@@ -29,9 +29,14 @@ struct PlacementRow {
                                                        const optimizer::StatePlacement& state,
                                                        const optimizer::GradientPlacement& gradients = {});
 
+/// Host memory that LibTorch holds and no budget counts.
+struct OutsideBytes {
+  std::uint64_t parameters = 0;   ///< Of the trained network.
+  std::uint64_t plain_state = 0;  ///< Of the optimizer where its state is not offloaded, from the first step on.
+};
+
 /// The same as a table of owner, tier and bytes, with what is used of each budget: one line an element.
-/// @param parameter_bytes  Of the trained network, which LibTorch holds and no budget counts.
 [[nodiscard]] std::vector<std::string> describe_placement(offload::Tiers& tiers, const std::vector<PlacementRow>& rows,
-                                                          std::uint64_t parameter_bytes);
+                                                          const OutsideBytes& outside);
 
 }  // namespace spillway::app

@@ -141,7 +141,7 @@ void Run::announce() {
     progress_.message(
         "contrastive.batch_norm_groups is 1: batch statistics tell which rows belong together; take 2 or more");
   }
-  for (const std::string& line : describe_placement(parts_.tiers(), parts_.placement(), parts_.parameter_bytes())) {
+  for (const std::string& line : describe_placement(parts_.tiers(), parts_.placement(), parts_.outside())) {
     progress_.message(line);
   }
 }

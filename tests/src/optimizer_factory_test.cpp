@@ -101,6 +101,19 @@ std::vector<Case> cases() {
   };
 }
 
+TEST(OptimizerFactory, KnowsHowMuchStateThereIs) {
+  std::vector<Config> configs = {config_of("SGD"), config_of("RMSprop", R"({"momentum": 0.5})")};
+  for (const Case& one : cases()) configs.push_back(one.config);
+  const std::vector<at::Tensor> parameters = weights();
+  for (Config& config : configs) {
+    config.zero.offload_optimizer.device = OffloadDevice::kCpu;
+    const auto placed = make_optimizer(config, parameters, memory())->placement().resident_bytes;
+    // Blocks are whole pages.
+    EXPECT_NEAR(static_cast<double>(placed) / static_cast<double>(4 * parameters.front().nbytes()),
+                static_cast<double>(state_tensor_count(config.optimizer)), 0.25);
+  }
+}
+
 TEST(OptimizerFactory, GivesTheBitsOfLibTorchsOptimizerWhereverTheStateLives) {
   std::vector<at::Tensor> seen;
   for (const Case& one : cases()) {

@@ -292,6 +292,35 @@ TEST(Train, RefusesABudgetThatHoldsNotEvenTheStagingBuffers) {
   EXPECT_THROW((void)train(config, {out}), BudgetExceeded);
 }
 
+TEST(Train, RunsAResNetFromDiskInABudgetThatDoesNotHoldItsState) {
+  const test::TempDir folder;
+  std::ostringstream out;
+  Config config = streamed_config(folder);
+  config.steps = 2;
+  config.epochs = 0;
+  config.train_batch_size = config.micro_batch_size_per_gpu = 4;
+  config.gradient_accumulation_steps = 1;
+  config.data.synthetic = {.images = 12, .classes = 2, .side = 12};
+  config.encoder = {.kind = EncoderKind::kResNet18, .checkpointing = true};
+  config.zero.sub_group_size = 1U << 21U;  // The largest unit is one tensor of 2.4 million.
+  config.zero.offload_optimizer.buffer_count = 2;
+  config.offload.host_bytes = 64U << 20U;
+  const Summary on_disk = train(config, {out});
+  EXPECT_LE(on_disk.host.peak_bytes, config.offload.host_bytes);
+  EXPECT_GT(on_disk.read_bytes, 0U);
+  EXPECT_EQ(on_disk.steps_off_prediction, 0U) << out.str();
+
+  config.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  EXPECT_THAT(message_of<BudgetExceeded>([&] { (void)train(config, {out}); }),
+              AllOf(HasSubstr("host memory for optimizer state is too small"), HasSubstr("85."), HasSubstr("nvme")));
+
+  config.zero.offload_optimizer.device = OffloadDevice::kNone;
+  config.encoder.checkpointing = false;
+  out.str("");
+  EXPECT_EQ(train(config, {out}).weights_xxh3, on_disk.weights_xxh3);
+  EXPECT_THAT(out.str(), HasSubstr("other: optimizer state, in no budget"));
+}
+
 TEST(Train, GivesTheSameWeightsOverOneFolderAndOverThree) {
   const test::TempDir first;
   const test::TempDir second;

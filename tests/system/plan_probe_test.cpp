@@ -50,7 +50,7 @@ TEST(Plan, IsReadableAndWantsNoDiskWhereNothingGoesThere) {
   const Workplace place;
   const Outcome outcome = plan(place.in_memory());
   ASSERT_EQ(outcome.exit_status, 0) << outcome.error;
-  for (const char* text : {"bank, newest segments", "a step", "limited by"}) {
+  for (const char* text : {"bank, newest segments", "other: optimizer state, in no budget", "a step", "limited by"}) {
     EXPECT_THAT(outcome.output, HasSubstr(text));
   }
 }
