@@ -39,16 +39,14 @@ double LrSchedule::cosine_ratio(double step) const noexcept {
     return config_.warmup_min_ratio + (1.0 - config_.warmup_min_ratio) * warmup(step);
   }
   const double progress = std::min(1.0, (step - warmup_steps_ + 1.0) / std::max(1.0, total_steps_ - warmup_steps_));
-  return config_.cos_min_ratio +
-         (1.0 - config_.cos_min_ratio) * (1.0 + std::cos(std::numbers::pi * progress)) / 2.0;
+  return config_.cos_min_ratio + (1.0 - config_.cos_min_ratio) * (1.0 + std::cos(std::numbers::pi * progress)) / 2.0;
 }
 
 /// How far up a cycle is, 0 to 1. In stairs it stays where it is until the next one is reached.
 double LrSchedule::cycle_height(std::uint64_t step) const noexcept {
   const bool up = step <= first_steps_;
   const std::uint64_t stairs =
-      up ? config_.cycle_first_stair_count
-         : config_.cycle_second_stair_count.value_or(config_.cycle_first_stair_count);
+      up ? config_.cycle_first_stair_count : config_.cycle_second_stair_count.value_or(config_.cycle_first_stair_count);
   const std::uint64_t from_bottom = up ? step : first_steps_ + second_steps_ - step;
   const std::uint64_t steps = up ? first_steps_ : second_steps_;
   if (stairs > 0) {

@@ -46,7 +46,7 @@ class LrSchedule {
   double max_lr_;
   double warmup_steps_;
   double total_steps_;
-  std::uint64_t first_steps_;   // Of a cycle.
+  std::uint64_t first_steps_;  // Of a cycle.
   std::uint64_t second_steps_;
 };
 

@@ -121,8 +121,8 @@ std::map<std::string, Json> supported_keys() {
     apply_optimizer_defaults(config.optimizer, kind);
     collect(config);
   }
-  for (const SchedulerKind kind : {SchedulerKind::kWarmup, SchedulerKind::kWarmupDecay, SchedulerKind::kWarmupCosine,
-                                   SchedulerKind::kOneCycle}) {
+  for (const SchedulerKind kind :
+       {SchedulerKind::kWarmup, SchedulerKind::kWarmupDecay, SchedulerKind::kWarmupCosine, SchedulerKind::kOneCycle}) {
     Config config;
     apply_scheduler_defaults(config.scheduler, kind);
     collect(config);

@@ -1,5 +1,5 @@
-// Configurations as people write them for DeepSpeed, with nothing changed but the folder on NVMe and, so that they take no
-// time, what is trained and how long.
+// Configurations as people write them for DeepSpeed, with nothing changed but the folder on NVMe and, so that they take
+// no time, what is trained and how long.
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -27,8 +27,8 @@ class DeepSpeedConfigs : public ::testing::Test {
  protected:
   /// The command line of a run of two steps.
   [[nodiscard]] std::vector<std::string> command(const std::string& config, std::vector<std::string> more) const {
-    std::vector<std::string> arguments = {"train", "--config", config, "--data", "synthetic", "--encoder", "mlp",
-                                          "--steps", "2", "--out", folder_ / "run"};
+    std::vector<std::string> arguments = {"train", "--config", config, "--data", "synthetic",    "--encoder",
+                                          "mlp",   "--steps",  "2",    "--out",  folder_ / "run"};
     for (const char* small : {"data.synthetic.side=8", "data.synthetic.images=300", "encoder.hidden=[64,64,64,64,64]",
                               "contrastive.projection_hidden_dim=64", "contrastive.queue_size=64",
                               "contrastive.bank.segment_rows=16", "evaluation.draws=1"}) {
@@ -69,11 +69,10 @@ TEST_F(DeepSpeedConfigs, OfInfinityOnNvme) {
   EXPECT_EQ(config.aio.queue_depth, 16U);
   EXPECT_EQ(config.aio.intra_op_parallelism, 2U);
   EXPECT_EQ(config.fp16.loss_scale, 1024.0);
-  EXPECT_THAT(resolved.warnings,
-              ElementsAre(HasSubstr("fp16.enabled: true runs in fp32"),
-                          AllOf(HasSubstr("stage3_param_persitance_threshold: unknown key"),
-                                HasSubstr("mean stage3_param_persistence_threshold?")),
-                          AllOf(HasSubstr("3 runs as 2"), HasSubstr("offload_param.device"))));
+  EXPECT_THAT(resolved.warnings, ElementsAre(HasSubstr("fp16.enabled: true runs in fp32"),
+                                             AllOf(HasSubstr("stage3_param_persitance_threshold: unknown key"),
+                                                   HasSubstr("mean stage3_param_persistence_threshold?")),
+                                             AllOf(HasSubstr("3 runs as 2"), HasSubstr("offload_param.device"))));
   EXPECT_GT(summary_.write_bytes, 0U);
   EXPECT_THAT(out_.str(), AllOf(HasSubstr("time per step: views"), HasSubstr("striped")));
 }

@@ -1,5 +1,5 @@
-// Rates by step against values that were computed by hand from DeepSpeed's formulas (deepspeed/runtime/lr_schedules.py of
-// release 0.19; for the stairs of OneCycle, which that release reads and passes over, of its main branch).
+// Rates by step against values that were computed by hand from DeepSpeed's formulas (deepspeed/runtime/lr_schedules.py
+// of release 0.19; for the stairs of OneCycle, which that release reads and passes over, of its main branch).
 #include <spillway/app/training/lr_schedule.hpp>
 
 #include <vector>
@@ -100,8 +100,7 @@ TEST(LrSchedule, GoesThroughOneCycleAndThenDecays) {
   EXPECT_THAT(rates(config, 9), Pointwise(IsTheSameRate(), {0.1, 0.2, 0.3, 0.4, 0.5, 0.3, 0.1, 0.1, 0.1}));
   config.decay_step_size = 2;
   config.decay_lr_rate = 1.0;
-  EXPECT_THAT(rates(config, 9),
-              Pointwise(IsTheSameRate(), {0.1, 0.2, 0.3, 0.4, 0.5, 0.3, 0.1, 0.1 / 1.5, 0.1 / 2.0}));
+  EXPECT_THAT(rates(config, 9), Pointwise(IsTheSameRate(), {0.1, 0.2, 0.3, 0.4, 0.5, 0.3, 0.1, 0.1 / 1.5, 0.1 / 2.0}));
   config.cycle_second_step_size.reset();
   EXPECT_THAT(rates(config, 8), Pointwise(IsTheSameRate(), {0.1, 0.2, 0.3, 0.4, 0.5, 0.4, 0.3, 0.2}));
 }

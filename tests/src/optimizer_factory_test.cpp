@@ -51,8 +51,9 @@ Config config_of(const std::string& optimizer, const std::string& params = "{}")
 }
 
 /// The weights after three steps with gradients that change their signs.
-at::Tensor after_three_steps(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& parameters,
-                             const std::function<void(std::uint64_t)>& before_step = [](std::uint64_t) {}) {
+at::Tensor after_three_steps(
+    torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& parameters,
+    const std::function<void(std::uint64_t)>& before_step = [](std::uint64_t) {}) {
   for (std::uint64_t step = 0; step < 3; ++step) {
     for (const at::Tensor& parameter : parameters) {
       parameter.mutable_grad() = parameter.detach() * (step == 1 ? -0.5 : 0.25);
@@ -169,8 +170,8 @@ class OnDisk {
     options.nvme_path = folder_.path().string();
     options.host_bytes = 3 * block + kPage;  // Two staging buffers and one block.
     Config config = config_of("AdamW");
-    config.zero.offload_optimizer = {.device = OffloadDevice::kNvme, .buffer_count = 2, .pin_memory = false,
-                                     .ratio = ratio};
+    config.zero.offload_optimizer = {
+        .device = OffloadDevice::kNvme, .buffer_count = 2, .pin_memory = false, .ratio = ratio};
     config.zero.sub_group_size = kNumel;
     return make_optimizer(config, weights(), std::make_shared<offload::Tiers>(std::move(options)));
   }
@@ -184,8 +185,8 @@ TEST(OptimizerFactory, OffloadsNoMoreThanTheRatioAllows) {
   const optimizer::StatePlacement placed = on_disk.make(1.0)->placement();
   ASSERT_GT(placed.disk_bytes, 0U);
   ASSERT_GT(placed.resident_bytes, 0U);
-  const double share = static_cast<double>(placed.disk_bytes) /
-                       static_cast<double>(placed.disk_bytes + placed.resident_bytes);
+  const double share =
+      static_cast<double>(placed.disk_bytes) / static_cast<double>(placed.disk_bytes + placed.resident_bytes);
   EXPECT_EQ(on_disk.make(share)->placement().disk_bytes, placed.disk_bytes);
   EXPECT_THAT(message_of<BudgetExceeded>([&] { (void)on_disk.make(share * 0.99); }),
               AllOf(HasSubstr("zero_optimization.offload_optimizer.ratio"), HasSubstr("offload.host_bytes")));
