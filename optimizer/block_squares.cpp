@@ -36,15 +36,15 @@ void append_by_kernel(std::span<const GradientRun> runs, const offload::Parallel
 }
 
 // Block by block through a copy that stays in the cache.
-void append_transformed(std::span<const float> elements, std::span<const GradientTransform> transforms,
+void append_transformed(const at::Tensor& flat, std::span<const GradientTransform> transforms,
                         const offload::Parallel& parallel, std::vector<double>& sums) {
-  const GradientRun whole{elements.data(), elements.size()};
+  const GradientRun whole{nullptr, static_cast<std::uint64_t>(flat.numel())};
   const std::size_t before = sums.size();
   sums.resize(before + squares_blocks({&whole, 1}));
   const auto of_blocks = std::span(sums).subspan(before);
-  parallel.for_ranges(elements.size(), kSquaresBlockNumel, [&](offload::Range range) {
-    std::vector<float> block(elements.begin() + static_cast<std::ptrdiff_t>(range.begin),
-                             elements.begin() + static_cast<std::ptrdiff_t>(range.end));
+  parallel.for_ranges(whole.numel, kSquaresBlockNumel, [&](offload::Range range) {
+    std::vector<float> block(range.size());
+    copy_as_floats(flat, range.begin, block);
     transform(transforms, block);
     const GradientRun run{block.data(), block.size()};
     gradient_squares({&run, 1}, of_blocks.subspan(range.begin / kSquaresBlockNumel, 1), parallel);
@@ -74,8 +74,8 @@ void append_squares(const at::Tensor& gradient, const offload::Parallel& paralle
   const std::optional<GradientRun> run = kernel_run(flat);
   if (run && transforms.empty()) {
     append_by_kernel({&*run, 1}, parallel, sums);
-  } else if (run && run->type == ElementType::kFloat32) {
-    append_transformed({static_cast<const float*>(run->elements), run->numel}, transforms, parallel, sums);
+  } else if (run) {
+    append_transformed(flat, transforms, parallel, sums);
   } else {
     append_by_aten(flat, transforms, sums);
   }

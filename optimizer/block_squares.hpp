@@ -21,8 +21,8 @@ namespace spillway::optimizer {
 /// Appends the sum of squares of every block of kSquaresBlockNumel elements of a gradient, in float64 and in the order
 /// of its memory. A sum is finite if and only if all of its block is, as long as squares do not overflow float64.
 /// @param gradient  floating-point, of any device and strides.
-/// @param transforms  of what is measured: made block by block, so that they take no memory. The gradient stays as it
-/// is.
+/// @param transforms  of what is measured: made block by block, in float32 or float64, so that they take no memory. The
+/// gradient stays as it is.
 void append_squares(const at::Tensor& gradient, const offload::Parallel& parallel, std::vector<double>& sums,
                     std::span<const GradientTransform> transforms = {});
 

@@ -49,6 +49,9 @@ void GradientAccumulators::make_room(std::vector<SumCell> cells) {
   }
   std::vector<std::uint64_t> block_bytes;
   for (SumCell& cell : cells) {
+    for (SumSlot& slot : cell.slots) {
+      slot.type = options_.as_they_come ? slot.gradient_type : slot.sum_type;
+    }
     lay_out(cell);
     block_bytes.push_back(cell.bytes);
   }
@@ -84,6 +87,40 @@ void GradientAccumulators::make_room(std::vector<SumCell> cells) {
   left_ += left_ > 0 ? cells.size() : 0;  // The pass comes to them, unannounced.
   host_bytes_ += placed.resident_bytes + placed.ring_bytes;
   disk_bytes_ += placed.disk_bytes;
+}
+
+void GradientAccumulators::prepare_round() {
+  if (options_.as_they_come && holds_sums()) {
+    widen();
+  }
+}
+
+// In one pass over what is here, the one that is announced.
+void GradientAccumulators::widen() {
+  GradientAccumulators wide(tiers_, {options_.on_disk, options_.ring_slots, /*as_they_come=*/false});
+  std::vector<SumCell> cells;
+  for (const std::vector<SumCell>& bucket : cells_) {
+    cells.insert(cells.end(), bucket.begin(), bucket.end());
+  }
+  for (SumCell& cell : cells) {
+    for (SumSlot& slot : cell.slots) {
+      slot.content = slot.content == SumContent::kSum ? SumContent::kNone : slot.content;  // Not there yet.
+    }
+  }
+  wide.make_room(std::move(cells));
+  for (std::size_t b = 0; b < cells_.size(); ++b) {
+    visit(b, [&](const std::vector<Sum>& sums) {
+      auto sum = sums.begin();
+      for (SumCell& cell : wide.cells_of(b)) {
+        std::vector<std::vector<at::Tensor>> terms;
+        for (std::size_t s = 0; s < cell.slots.size(); ++s, ++sum) {
+          terms.push_back(sum->slot.content == SumContent::kSum ? std::vector{sum->tensor} : std::vector<at::Tensor>());
+        }
+        wide.add(cell, terms);
+      }
+    });
+  }
+  *this = std::move(wide);
 }
 
 void GradientAccumulators::begin(Access access) {
@@ -140,6 +177,8 @@ void GradientAccumulators::add(SumCell& cell, std::span<const std::vector<at::Te
           sum.zero_();
         }
         if (content == SumContent::kZero || content == SumContent::kSum) {
+          SPILLWAY_CHECK(content == SumContent::kZero || cell.slots[s].type == cell.slots[s].sum_type,
+                         "sums have a type of their own");
           sum.add_(term);
         } else {
           sum.copy_(term);

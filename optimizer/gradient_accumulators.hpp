@@ -29,7 +29,9 @@ struct SumSlot {
   std::uint64_t begin = 0;  ///< Of a part: @see ShardPiece.
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;
-  at::ScalarType type = at::kFloat;  ///< Of the sum.
+  at::ScalarType sum_type = at::kFloat;
+  at::ScalarType gradient_type = at::kFloat;
+  at::ScalarType type = at::kFloat;  ///< Of what is kept: that of the sum, or of the gradient. Set by make_room().
   std::uint64_t offset = 0;          ///< In the cell's block; a multiple of 64.
   SumContent content = SumContent::kNone;
 
@@ -55,6 +57,9 @@ class GradientAccumulators {
   struct Options {
     bool on_disk = false;
     unsigned ring_slots = 4;
+    /// Gradients are kept in their own type, in half of the room where that is of 16 bits, until one would be added to
+    /// another: then all get room for sums, for good. For rounds that have one term of each at most.
+    bool as_they_come = false;
   };
   /// A slot with its sum: a view of the block, on the CPU.
   struct Sum {
@@ -67,6 +72,10 @@ class GradientAccumulators {
   /// Makes room in new cells, behind those of the same bucket. Offsets and bytes are set here.
   /// @throws BudgetExceeded, OutOfSpace: nothing was made then.
   void make_room(std::vector<SumCell> cells);
+
+  /// To be called before the first cell of a round: @see Options::as_they_come.
+  /// @throws BudgetExceeded, OutOfSpace where there is no room for gradients and sums at once; what the store throws.
+  void prepare_round();
 
   /// Adds to each slot of a cell the terms that the rank has for it, in their order; the first one that there is takes
   /// the place of a sum that is none. @param terms  one list for each slot; floating-point, shaped like the slot.
@@ -96,6 +105,7 @@ class GradientAccumulators {
     std::size_t slot = 0;
   };
 
+  void widen();
   void begin(offload::Access access);
   /// The next cell of the pass, or the first of a new one with this access.
   [[nodiscard]] offload::Lease acquire(const SumCell& cell, offload::Access access);

@@ -16,8 +16,12 @@
 namespace spillway::optimizer {
 
 SumSlot make_sum_slot(const ShardPiece& piece, const ListedParameter& parameter) {
-  SumSlot slot{piece.parameter,      piece.begin, parameter.sizes,  parameter.gradient_strides,
-               parameter.sum_type(), 0,           SumContent::kNone};
+  SumSlot slot{.parameter = piece.parameter,
+               .begin = piece.begin,
+               .sizes = parameter.sizes,
+               .strides = parameter.gradient_strides,
+               .sum_type = parameter.sum_type(),
+               .gradient_type = parameter.tensor.scalar_type()};
   if (is_part(piece, parameter)) {
     slot.sizes = {static_cast<std::int64_t>(piece.numel())};
     slot.strides = {1};
@@ -62,6 +66,9 @@ void GradientExchange::run(std::size_t bucket, std::vector<at::Tensor> gradients
   }
   if (failure_ == nullptr) {
     try {
+      if (bucket == 0) {
+        sums_.prepare_round();
+      }
       if (!owned.empty()) {
         add(bucket, terms);
       }

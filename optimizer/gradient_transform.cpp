@@ -62,22 +62,34 @@ void transform(std::span<const GradientTransform> transforms, at::Tensor& gradie
   }
 }
 
+void copy_as_floats(const at::Tensor& tensor, std::uint64_t begin, std::span<float> to) {
+  const auto copy = [&](const auto* from) { std::copy_n(from + begin, to.size(), to.begin()); };
+  switch (tensor.scalar_type()) {
+    case at::kBFloat16:
+      return copy(tensor.const_data_ptr<at::BFloat16>());
+    case at::kHalf:
+      return copy(tensor.const_data_ptr<at::Half>());
+    default:
+      return copy(tensor.const_data_ptr<float>());
+  }
+}
+
 at::Tensor transformed(const at::Tensor& sum, std::span<const GradientTransform> transforms,
                        const offload::Parallel& parallel) {
   if (transforms.empty()) {
     return sum;
   }
-  at::Tensor result = at::empty_like(sum, {}, at::MemoryFormat::Preserve);
-  if (sum.scalar_type() != at::kFloat) {
-    result.copy_(sum);
+  if (sum.scalar_type() == at::kDouble) {
+    at::Tensor result = sum.clone(at::MemoryFormat::Preserve);
     transform(transforms, result);
     return result;
   }
-  const auto* const from = sum.const_data_ptr<float>();
+  at::Tensor result = at::empty_like(sum, sum.options().dtype(at::kFloat), at::MemoryFormat::Preserve);
   auto* const to = result.mutable_data_ptr<float>();
   parallel.for_ranges(static_cast<std::uint64_t>(sum.numel()), kPieceNumel, [&](offload::Range range) {
-    std::copy(from + range.begin, from + range.end, to + range.begin);
-    transform(transforms, std::span(to + range.begin, range.size()));
+    const std::span<float> piece(to + range.begin, range.size());
+    copy_as_floats(sum, range.begin, piece);
+    transform(transforms, piece);
   });
   return result;
 }

@@ -29,8 +29,12 @@ void transform(std::span<const GradientTransform> transforms, std::span<float> e
 /// The same, by LibTorch's operations, for a tensor of any floating-point type.
 void transform(std::span<const GradientTransform> transforms, at::Tensor& gradient);
 
-/// What the transforms make of `sum`, which is on the CPU and dense in memory: a new tensor, written in one pass, or
-/// `sum` itself where there are none.
+/// Writes elements [begin, begin + to.size()) of a tensor, in the order of its memory, as floats. @param tensor
+/// float32, bfloat16 or float16, on the CPU and dense in memory.
+void copy_as_floats(const at::Tensor& tensor, std::uint64_t begin, std::span<float> to);
+
+/// What the transforms make of `sum`, which is on the CPU and dense in memory: a new tensor, written in one pass and of
+/// at least 32 bits, or `sum` itself where there are none.
 [[nodiscard]] at::Tensor transformed(const at::Tensor& sum, std::span<const GradientTransform> transforms,
                                      const offload::Parallel& parallel);
 

@@ -132,7 +132,8 @@ Optimizer::Optimizer(std::unique_ptr<torch::optim::Optimizer> wrapped, Optimizer
     options.weights = config.shard_weights;
     options.bucket_bytes = config.bucket_bytes;
     options.divisible = divisible(config);
-    options.sums = {config.gradients == GradientDevice::kNvme, config.buffer_count};
+    options.sums = {config.gradients == GradientDevice::kNvme, config.buffer_count,
+                    config.narrow_gradients && config.gradient_group == nullptr};
     gradients_ = std::make_unique<TakenGradients>(param_groups_, tiers_, std::move(options));
     gradients_->make_room([&] { make_state(config); });
     tiers_->log(

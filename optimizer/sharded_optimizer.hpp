@@ -78,6 +78,11 @@ struct OptimizerConfig {
   /// dense in memory; 16-bit ones where kernels update them. Others are owned as a whole.
   ShardGranularity shard_granularity = ShardGranularity::kBlock;
   std::uint64_t bucket_bytes = 32U << 20;  ///< Gradients that travel together.
+  /// Gradients of 16-bit parameters that are taken stay in 16 bits, which is half of the room, and are widened as the
+  /// update reads them. For one rank and one backward pass a step, where nothing is added, so that no bit changes: sums
+  /// are float32 on several ranks, and from the first second pass on, for which the budgets need room beside the
+  /// gradients.
+  bool narrow_gradients = false;
   /// Elements of the parameters that are updated together, cut at whole tensors. 0: a size chosen from the budget.
   std::uint64_t sub_group_numel = 0;
   unsigned buffer_count = 4;  ///< Staging buffers of a sub-group each; at least 2.

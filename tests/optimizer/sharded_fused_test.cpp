@@ -149,6 +149,74 @@ TEST(ShardedFused, LeavesGradUndefinedWhoeverUpdates) {
   });
 }
 
+// One backward pass a step: gradients of 16 bits take half of the room and change no bit, however they are scaled; a
+// second pass makes room for sums.
+TEST(ShardedFused, KeepsNarrowGradientsAsTheyComeUntilOneIsAddedToAnother) {
+  for (const UpdateKernels kernels : {UpdateKernels::kLibTorch, UpdateKernels::kFused}) {
+    for (const GradientDevice device : {GradientDevice::kCpu, GradientDevice::kNvme}) {
+      with_ranks(1, [&](Rank& rank) {
+        std::vector<TensorGroups> weights;
+        std::vector<std::unique_ptr<Optimizer>> optimizers;
+        for (const bool narrow : {false, true}) {
+          weights.push_back({{at::ones({40'000}, at::kBFloat16).requires_grad_(), at::ones({33}, at::kHalf),
+                              at::ones({50}).requires_grad_(), at::ones({7, 9}, at::kBFloat16).t().requires_grad_()}});
+          OptimizerConfig config = rank.config(device, StateDevice::kNvme);
+          config.kernels = kernels;
+          config.narrow_gradients = narrow;
+          config.bucket_bytes = 1000;
+          optimizers.push_back(wrap(adamw().make(weights.back()), config));
+        }
+        const auto room = [&](std::size_t which) {
+          const GradientPlacement placed = optimizers[which]->gradient_placement();
+          return placed.host_bytes + placed.disk_bytes;
+        };
+        EXPECT_LT(10 * room(1), 6 * room(0));
+        for (std::uint64_t step = 0; step < 6; ++step) {
+          if (step == 2) {
+            weights[0][0][1].requires_grad_();  // Its room is made late.
+            weights[1][0][1].requires_grad_();
+          }
+          for (std::size_t which : {0U, 1U}) {
+            for (int pass = 0; pass < (step == 4 ? 3 : 1); ++pass) {
+              Random random(10 * step + static_cast<std::uint64_t>(pass));
+              TensorGroups gradients = random_gradients(weights[which], random);
+              gradients[0][1] = weights[which][0][1].requires_grad() ? at::ones({33}, at::kHalf) : at::Tensor();
+              backward(weights[which], gradients);
+            }
+            EXPECT_FALSE(optimizers[which]->unscale_gradients(0.37));
+          }
+          EXPECT_EQ(optimizers[0]->clip_grad_norm_(0.5), optimizers[1]->clip_grad_norm_(0.5));
+          optimizers[0]->step();
+          optimizers[1]->step();
+          EXPECT_EQ(differences(weights[1], weights[0]), "") << "step " << step;
+        }
+        EXPECT_EQ(room(1), room(0)) << "a second pass had come";
+      });
+    }
+  }
+}
+
+TEST(ShardedFused, SaysWhereThereIsNoRoomForSumsBesideNarrowGradients) {
+  with_ranks(1, [](Rank& rank) {
+    const Tensors weights{at::ones({100'000}, at::kBFloat16).requires_grad_()};
+    OptimizerConfig config = rank.config(GradientDevice::kCpu, StateDevice::kNvme);
+    config.narrow_gradients = true;
+    config.tiers_options.host_bytes = 1'200'000;
+    const auto optimizer = rank.sgd(weights, 1.0, config);
+    weights[0].sum().backward();
+    optimizer->step();
+    EXPECT_EQ(weights[0][9].item<float>(), 0.0F);
+    optimizer->zero_grad();
+    OptimizerConfig tight = config;
+    tight.tiers_options.host_bytes = 500'000;
+    const Tensors others{at::ones({100'000}, at::kBFloat16).requires_grad_()};
+    const auto other = rank.sgd(others, 1.0, tight);
+    others[0].sum().backward();
+    others[0].sum().backward();
+    EXPECT_THAT(message_of<BudgetExceeded>([&] { other->step(); }), ::testing::HasSubstr("gradients"));
+  });
+}
+
 // zero_grad(false): a gradient of zeros still moves what has momentum.
 TEST(ShardedFused, TakesWhatZeroGradWasToldToKeepAsZeros) {
   with_ranks(1, [](Rank& rank) {

@@ -183,9 +183,9 @@ TEST_P(ShardedFaults, ParametersWithoutElementsAreTakenOnEveryTier) {
         const Tensors other = make();
         torch::optim::AdamW plain(other, torch::optim::AdamWOptions(0.1));
         torch::load(plain, archive);
-        EXPECT_EQ(static_cast<const torch::optim::AdamWParamState&>(*plain.state().at(other[2].unsafeGetTensorImpl()))
-                      .step(),
-                  2);
+        EXPECT_EQ(
+            static_cast<const torch::optim::AdamWParamState&>(*plain.state().at(other[2].unsafeGetTensorImpl())).step(),
+            2);
       });
     }
   }
