@@ -167,7 +167,7 @@ SharedTraining on_one_rank(const SharedTraining& training) {
 
 TrainingResult train_by_definition(const SharedTraining& training) {
   TrainingResult result{clone(training.start), {}, 0, 0.0};
-  const auto optimizer = one_of_each_kind()[training.recipe].make(result.weights);
+  const auto optimizer = all_option_combinations()[training.recipe].make(result.weights);
   optimizer::LossScale scale({.init_scale = training.scaled ? 1024.0 : 1.0, .growth_interval = 2});
   for (const auto& ranks : training.passes) {
     GradScaler scaler({.init_scale = scale.value()});
@@ -210,7 +210,7 @@ TrainingResult train_by_definition(const SharedTraining& training) {
 
 TrainingResult train_rank(const SharedTraining& training, int rank, const OptimizerConfig& config) {
   TrainingResult result{clone(training.start), {}, 0, 0.0};
-  const auto optimizer = wrap(one_of_each_kind()[training.recipe].make(result.weights), config);
+  const auto optimizer = wrap(all_option_combinations()[training.recipe].make(result.weights), config);
   GradScaler scaler({.init_scale = training.scaled ? 1024.0 : 1.0, .growth_interval = 2});
   for (const auto& ranks : training.passes) {
     optimizer->zero_grad();
@@ -281,7 +281,7 @@ SharedTraining random_training(Random& random_choice) {
     }
     training.start[random_choice.below(2)].push_back(parameter.requires_grad_(!random_choice.chance(1, 10)));
   }
-  training.recipe = random_choice.below(one_of_each_kind().size());
+  training.recipe = random_choice.below(all_option_combinations().size());
   training.scaled = random_choice.chance(1, 2);
   if (random_choice.chance(1, 2)) {
     training.max_norm = random_choice.chance(1, 2) ? 0.1 : 1e4;

@@ -30,7 +30,7 @@ struct BackwardPass {
 /// A training run that several ranks share.
 struct SharedTraining {
   TensorGroups start;
-  std::size_t recipe = 0;                                      ///< Of one_of_each_kind().
+  std::size_t recipe = 0;                                      ///< Of all_option_combinations().
   std::vector<std::vector<std::vector<BackwardPass>>> passes;  ///< By step, by rank.
   std::optional<double> max_norm;
   bool scaled = false;
