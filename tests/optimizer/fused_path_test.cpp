@@ -30,10 +30,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using torch::optim::OptimizerParamGroup;
 
-// Of an update, in units of the last place. The kernels' own claim is 4; of some ten million elements one in which a
-// decoupled decay takes back half of the step has 4.2.
-constexpr double kBound = 4.5;
-
 struct Trainee {
   std::string name;
   TensorGroups weights;
@@ -102,7 +98,7 @@ TEST(FusedPath, GivesTheSameBitsWhereverTheStateLivesAndLibTorchsFormulaToFourUl
         ASSERT_EQ(differences(trainee.weights, trainees.front().weights), "") << trainee.name << ", step " << step;
       }
       const double error = worst_ulps(before, trainees.front().weights, exact);
-      ASSERT_LE(error, kBound) << "step " << step;
+      ASSERT_LE(error, ulp_bound(model.recipe)) << "step " << step;
       worst = std::max(worst, error);
     }
     if (model.weights.size() > 1 && random.chance(1, 4)) {
