@@ -14,10 +14,13 @@ enum class WarmupCurve : std::uint8_t { kLog, kLinear };
 enum class AutocastDtype : std::uint8_t { kBf16, kFp16 };
 enum class OffloadDevice : std::uint8_t { kNone, kCpu, kNvme };
 enum class EngineChoice : std::uint8_t { kAuto, kIoUring, kThreads };
-enum class BankDtype : std::uint8_t { kFp16, kBf16, kFp32, kFp64 };
+enum class BankDtype : std::uint8_t { kFp16, kBf16, kFp32, kFp64, kInt8 };
 enum class EncoderKind : std::uint8_t { kMlp, kSmallCnn, kResNet18, kResNet34, kResNet50 };
 enum class EncoderStem : std::uint8_t { kAuto, kImageNet, kCifar };
 enum class Method : std::uint8_t { kMoco, kSimClr, kSupCon, kByol, kSimSiam };
+enum class MomentumSchedule : std::uint8_t { kConstant, kCosine };
+enum class Accumulation : std::uint8_t { kPlain, kCached };
+enum class QueueGrowth : std::uint8_t { kLinear, kGeometric };
 enum class HeadKind : std::uint8_t { kMlp, kBatchNorm, kBatchNormOutput };
 
 /// `optimizer`: type and params. Only the fields of the chosen type have an effect; the others keep their defaults.
@@ -137,11 +140,24 @@ struct BankConfig {
   bool operator==(const BankConfig&) const = default;
 };
 
+/// `contrastive.queue_schedule`: the bank's length from `first_rows` at the first step to queue_size at step `steps`.
+struct QueueScheduleConfig {
+  std::uint64_t first_rows = 0;  ///< 0: the bank has its length from the start.
+  std::uint64_t steps = 0;
+  QueueGrowth growth = QueueGrowth::kLinear;
+  bool operator==(const QueueScheduleConfig&) const = default;
+};
+
 /// The defaults are MoCo's; apply_method_defaults() has those of the other methods.
 struct ContrastiveConfig {
   double temperature = 0.2;
-  std::uint64_t queue_size = 2048;  ///< Rows in the bank.
-  double momentum = 0.99;           ///< Of MoCo's key encoder and BYOL's target: k = momentum * k + (1 - momentum) * q.
+  bool learnable_temperature = false;  ///< Train it too, from there on, down to 0.01 at least.
+  std::uint64_t queue_size = 2048;     ///< Rows in the bank.
+  double momentum = 0.99;  ///< Of MoCo's key encoder and BYOL's target: k = momentum * k + (1 - momentum) * q.
+  MomentumSchedule momentum_schedule = MomentumSchedule::kConstant;  ///< kCosine: up to 1 at the end of the run.
+  Accumulation accumulation = Accumulation::kPlain;  ///< kCached: rows of all micro-batches of a step are compared.
+  bool exclude_same_class = false;                   ///< Rows of the bank with the query's label are no negatives.
+  QueueScheduleConfig queue_schedule{};
   HeadKind projection_head = HeadKind::kMlp;
   std::uint64_t projection_hidden_dim = 256;
   std::uint64_t projection_dim = 64;
@@ -247,6 +263,14 @@ struct Config {
 
   /// Whether the method compares with a bank of negatives.
   [[nodiscard]] bool has_bank() const noexcept { return method == Method::kMoco; }
+  /// Whether rows of a batch are one another's negatives.
+  [[nodiscard]] bool has_batch_negatives() const noexcept {
+    return method == Method::kSimClr || method == Method::kSupCon;
+  }
+  [[nodiscard]] bool has_temperature() const noexcept { return has_bank() || has_batch_negatives(); }
+  [[nodiscard]] bool has_momentum_encoder() const noexcept {
+    return method == Method::kMoco || method == Method::kByol;
+  }
   bool operator==(const Config&) const = default;
 };
 

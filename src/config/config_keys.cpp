@@ -14,7 +14,10 @@ namespace {
 constexpr std::array<std::string_view, 5> kMethods = {"moco", "simclr", "supcon", "byol", "simsiam"};
 constexpr std::array<std::string_view, 3> kDevices = {"none", "cpu", "nvme"};
 constexpr std::array<std::string_view, 3> kEngines = {"auto", "io_uring", "threads"};
-constexpr std::array<std::string_view, 4> kDtypes = {"fp16", "bf16", "fp32", "fp64"};
+constexpr std::array<std::string_view, 5> kDtypes = {"fp16", "bf16", "fp32", "fp64", "int8"};
+constexpr std::array<std::string_view, 2> kMomentumSchedules = {"constant", "cosine"};
+constexpr std::array<std::string_view, 2> kAccumulations = {"plain", "cached"};
+constexpr std::array<std::string_view, 2> kGrowths = {"linear", "geometric"};
 constexpr std::array<std::string_view, 3> kHeads = {"mlp", "batch_norm", "batch_norm_output"};
 constexpr std::array<std::string_view, 5> kEncoders = {"mlp", "small_cnn", "resnet18", "resnet34", "resnet50"};
 constexpr std::array<std::string_view, 3> kStems = {"auto", "imagenet", "cifar"};
@@ -45,8 +48,17 @@ void visit_aio(BlockVisitor& visitor, AioConfig& config) {
 
 void visit_contrastive(BlockVisitor& visitor, ContrastiveConfig& config) {
   visitor.number("temperature", config.temperature, kAboveZero);
+  visitor.boolean("learnable_temperature", config.learnable_temperature);
   visitor.integer("queue_size", config.queue_size, kCount);
+  visitor.block("queue_schedule", BlockOwner::kOurs, [&](BlockVisitor& inner) {
+    inner.integer("first_rows", config.queue_schedule.first_rows, {});
+    inner.integer("steps", config.queue_schedule.steps, {});
+    choose(inner, "growth", config.queue_schedule.growth, kGrowths);
+  });
+  visitor.boolean("exclude_same_class", config.exclude_same_class);
   visitor.number("momentum", config.momentum, kShare);
+  choose(visitor, "momentum_schedule", config.momentum_schedule, kMomentumSchedules);
+  choose(visitor, "accumulation", config.accumulation, kAccumulations);
   choose(visitor, "projection_head", config.projection_head, kHeads);
   visitor.integer("projection_hidden_dim", config.projection_hidden_dim, kPositive32);
   visitor.integer("projection_dim", config.projection_dim, kPositive32);

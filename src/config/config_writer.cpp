@@ -1,3 +1,4 @@
+#include <initializer_list>
 #include <utility>
 
 #include <spillway/app/config/config_keys.hpp>
@@ -54,10 +55,16 @@ Json to_json(const Config& config) {
   ConfigWriter writer;
   visit_config(writer, visited);
   Json root = writer.take();
-  if (!config.has_bank()) {
-    take_at(root, "contrastive.queue_size");
-    take_at(root, "contrastive.bank");
-  }
+  const auto leave_out = [&root](bool unused, std::initializer_list<const char*> keys) {
+    for (const char* key : keys) {
+      if (unused) take_at(root, key);
+    }
+  };
+  leave_out(!config.has_bank(), {"contrastive.queue_size", "contrastive.queue_schedule",
+                                 "contrastive.exclude_same_class", "contrastive.bank"});
+  leave_out(!config.has_batch_negatives(), {"contrastive.accumulation"});
+  leave_out(!config.has_temperature(), {"contrastive.learnable_temperature"});
+  leave_out(!config.has_momentum_encoder(), {"contrastive.momentum_schedule"});
   Json::Object object = std::move(*root.get_if<Json::Object>());
   const std::string_view unused = config.steps > 0 ? "epochs" : "steps";
   std::erase_if(object, [&](const Json::Member& member) {

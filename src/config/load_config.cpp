@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
@@ -139,6 +140,10 @@ void check_together(const Config& config) {
         "encoder.checkpointing: only resnet18, resnet34 and resnet50 have stages to run again; set it "
         "to false or encoder.name to one of these");
   }
+  const QueueScheduleConfig& schedule = config.contrastive.queue_schedule;
+  if ((schedule.first_rows == 0) != (schedule.steps == 0)) {
+    throw ConfigError("contrastive.queue_schedule: first_rows and steps go together; give both or neither");
+  }
   const OptimizerConfig& optimizer = config.optimizer;
   if (optimizer.nesterov && (optimizer.momentum <= 0.0 || optimizer.dampening != 0.0)) {
     throw ConfigError("optimizer.params.nesterov: needs momentum above 0 and dampening 0");
@@ -185,19 +190,38 @@ void apply_chosen_defaults(Config& config, const Json& root) {
   }
 }
 
-/// Keys of a bank that the method has not: said, and let go of.
-void drop_unused_bank(const Json& root, Config& config, std::vector<std::string>& warnings) {
-  if (config.has_bank()) return;
-  std::vector<std::string> unused;
-  for (const char* key : {"contrastive.queue_size", "contrastive.bank"}) {
-    if (find_at(root, key) != nullptr) unused.emplace_back(key);
+/// Keys of what the method has not: said, and let go of.
+void drop_unused(const Json& root, Config& config, std::vector<std::string>& warnings) {
+  ContrastiveConfig& contrastive = config.contrastive;
+  const ContrastiveConfig fallback;
+  const auto drop = [&](bool has, const char* what, std::initializer_list<const char*> keys) {
+    std::vector<std::string> unused;
+    for (const char* key : keys) {
+      if (!has && find_at(root, key) != nullptr) unused.emplace_back(key);
+    }
+    if (!unused.empty()) {
+      warnings.push_back("without effect, as " + std::string(to_string(config.method)) + " has no " + what + ": " +
+                         joined(unused));
+    }
+    return !has;
+  };
+  if (drop(config.has_bank(), "bank",
+           {"contrastive.queue_size", "contrastive.queue_schedule", "contrastive.exclude_same_class",
+            "contrastive.bank"})) {
+    contrastive.queue_size = fallback.queue_size;
+    contrastive.queue_schedule = {};
+    contrastive.exclude_same_class = false;
+    contrastive.bank = {};
   }
-  if (!unused.empty()) {
-    warnings.push_back("without effect, as " + std::string(to_string(config.method)) +
-                       " has no bank: " + joined(unused));
+  if (drop(config.has_batch_negatives(), "negatives in its batch", {"contrastive.accumulation"})) {
+    contrastive.accumulation = fallback.accumulation;
   }
-  config.contrastive.queue_size = ContrastiveConfig().queue_size;
-  config.contrastive.bank = {};
+  if (drop(config.has_temperature(), "temperature", {"contrastive.learnable_temperature"})) {
+    contrastive.learnable_temperature = false;
+  }
+  if (drop(config.has_momentum_encoder(), "momentum encoder", {"contrastive.momentum_schedule"})) {
+    contrastive.momentum_schedule = fallback.momentum_schedule;
+  }
 }
 
 /// OneCycle moves the first of the betas too, and then fixes the second: where there are none, only the rate.
@@ -270,7 +294,7 @@ ResolvedConfig load_config(const ConfigRequest& request) {
   check_scheduler(root, config.scheduler);
   check_together(config);
   resolve_precision(config, resolved.warnings);
-  drop_unused_bank(root, config, resolved.warnings);
+  drop_unused(root, config, resolved.warnings);
   drop_unused_cycle(config, resolved.warnings);
   add_warnings(notes, config.zero.stage, request.world_size, resolved.warnings);
   config.zero.stage = std::min<std::uint64_t>(config.zero.stage, 2);

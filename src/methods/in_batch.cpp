@@ -1,5 +1,7 @@
 #include <spillway/app/methods/in_batch.hpp>
 
+#include <utility>
+
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 
@@ -10,15 +12,34 @@ namespace spillway::app {
 InBatch::InBatch(const Config& config, ImageGeometry geometry)
     : TrainingMethod({config.encoder, config.contrastive, geometry}),
       by_label_(config.method == Method::kSupCon),
-      temperature_(config.contrastive.temperature) {}
+      cached_(config.contrastive.accumulation == Accumulation::kCached),
+      temperature_(config.contrastive) {}
 
-at::Tensor InBatch::loss(const ViewPair& batch) {
+std::vector<NamedTensor> InBatch::parameters() const {
+  std::vector<NamedTensor> all = TrainingMethod::parameters();
+  for (NamedTensor& parameter : temperature_.parameters()) all.push_back(std::move(parameter));
+  return all;
+}
+
+std::vector<at::Tensor> InBatch::embed(const ViewPair& batch) {
   const std::int64_t rows = batch.view0.size(0);
   const at::Tensor projected = network().project(at::cat({batch.view0, batch.view1}));
-  const at::Tensor first = projected.narrow(0, 0, rows);
-  const at::Tensor second = projected.narrow(0, rows, rows);
-  return by_label_ ? queue::sup_con(at::stack({first, second}, 1), batch.labels, temperature_).loss
-                   : queue::nt_xent(first, second, temperature_).loss;
+  std::vector<at::Tensor> views = {projected.narrow(0, 0, rows), projected.narrow(0, rows, rows)};
+  // The temperature goes with them, so that its gradient comes with a micro-batch's, in no backward of its own.
+  if (temperature_.log_scale().defined()) views.push_back(temperature_.log_scale().clone());
+  return views;
+}
+
+at::Tensor InBatch::compare(const std::vector<at::Tensor>& views, const at::Tensor& labels) {
+  const queue::Temperature temperature = temperature_.at(views.size() > 2 ? views[2].narrow(0, 0, 1) : at::Tensor());
+  return by_label_ ? queue::sup_con(at::stack({views[0], views[1]}, 1), labels, temperature).loss
+                   : queue::nt_xent(views[0], views[1], temperature).loss;
+}
+
+at::Tensor InBatch::loss(const ViewPair& batch) { return compare(embed(batch), batch.labels); }
+
+void InBatch::finish_window(bool stepped) {
+  if (stepped) temperature_.bound();
 }
 
 }  // namespace spillway::app

@@ -17,6 +17,8 @@ at::ScalarType scalar_type(BankDtype dtype) {
       return at::kFloat;
     case BankDtype::kFp64:
       return at::kDouble;
+    case BankDtype::kInt8:
+      return at::kChar;
   }
   return at::kHalf;
 }
@@ -26,7 +28,10 @@ at::ScalarType scalar_type(BankDtype dtype) {
 queue::BankOptions bank_options(const Config& config) {
   const BankConfig& bank = config.contrastive.bank;
   queue::BankOptions options;
-  options.capacity = static_cast<std::int64_t>(config.contrastive.queue_size);
+  const queue::LengthSchedule length = bank_length(config);
+  options.capacity = length.rows_at(0);
+  options.capacity_max = length.longest();
+  options.labels = config.contrastive.exclude_same_class;
   options.dim = static_cast<std::int64_t>(config.contrastive.projection_dim);
   options.dtype = scalar_type(bank.dtype);
   options.segment_rows = static_cast<std::int64_t>(bank.segment_rows);
@@ -36,9 +41,23 @@ queue::BankOptions bank_options(const Config& config) {
   return options;
 }
 
+queue::LengthSchedule bank_length(const Config& config) {
+  const QueueScheduleConfig& schedule = config.contrastive.queue_schedule;
+  queue::LengthSchedule length;
+  length.last = static_cast<std::int64_t>(config.contrastive.queue_size);
+  length.first = schedule.steps == 0 ? length.last : static_cast<std::int64_t>(schedule.first_rows);
+  length.steps = static_cast<std::int64_t>(schedule.steps);
+  length.growth = schedule.growth == QueueGrowth::kLinear ? queue::LengthSchedule::Growth::kLinear
+                                                          : queue::LengthSchedule::Growth::kGeometric;
+  return length;
+}
+
 Moco::Moco(const Config& config, ImageGeometry geometry, std::shared_ptr<offload::Tiers> tiers)
     : TrainingMethod({config.encoder, config.contrastive, geometry}),
-      temperature_(config.contrastive.temperature),
+      temperature_(config.contrastive),
+      length_(bank_length(config)),
+      momentum_(config.contrastive),
+      exclude_same_class_(config.contrastive.exclude_same_class),
       momentum_encoder_({config.encoder, config.contrastive, geometry}, network(), config.contrastive.momentum),
       bank_(std::move(tiers), bank_options(config)),
       window_(bank_) {}
@@ -46,13 +65,30 @@ Moco::Moco(const Config& config, ImageGeometry geometry, std::shared_ptr<offload
 at::Tensor Moco::loss(const ViewPair& batch) {
   const at::Tensor q = network().project(batch.view0);
   const at::Tensor k = momentum_encoder_.encode(batch.view1, shuffled_rows(batch.view1.size(0), batch.key_order));
-  const at::Tensor loss = queue::info_nce(q, k, bank_, temperature_).loss;
-  window_.add(k);
+  const at::Tensor labels = exclude_same_class_ ? batch.labels : at::Tensor();
+  queue::InfoNceOptions options;
+  options.query_labels = labels;
+  const at::Tensor loss = queue::info_nce(q, k, bank_, temperature_.get(), options).loss;
+  window_.add(k, labels);
   return loss;
 }
 
+std::vector<NamedTensor> Moco::parameters() const {
+  std::vector<NamedTensor> all = TrainingMethod::parameters();
+  for (NamedTensor& parameter : temperature_.parameters()) all.push_back(std::move(parameter));
+  return all;
+}
+
+void Moco::begin_step(std::uint64_t step, std::uint64_t steps) {
+  bank_.resize(length_.rows_at(static_cast<std::int64_t>(step)));
+  momentum_encoder_.set_momentum(momentum_.at(step, steps));
+}
+
 void Moco::finish_window(bool stepped) {
-  if (stepped) momentum_encoder_.follow();
+  if (stepped) {
+    temperature_.bound();
+    momentum_encoder_.follow();
+  }
   window_.finish(stepped);
 }
 

@@ -13,6 +13,21 @@ namespace spillway::app {
 /// The rows 0 … rows - 1 in random order, as an int64 tensor: a pure function of its arguments.
 [[nodiscard]] at::Tensor shuffled_rows(std::int64_t rows, const StreamName& name);
 
+/// The momentum of each step: a constant, or BYOL's way up to 1 at the end of the run.
+class ScheduledMomentum {
+ public:
+  explicit ScheduledMomentum(const ContrastiveConfig& config)
+      : base_(config.momentum), rises_(config.momentum_schedule == MomentumSchedule::kCosine) {}
+  /// @param step  From 0, of `steps`.
+  [[nodiscard]] double at(std::uint64_t step, std::uint64_t steps) const {
+    return rises_ ? queue::byol_momentum(base_, step, steps) : base_;
+  }
+
+ private:
+  double base_;
+  bool rises_;
+};
+
 /// MoCo's key encoder: starts as a copy of the trained network and follows it slowly, by a moving average of the
 /// parameters in float32. Batch-norm statistics are its own. Not thread-safe.
 /// Source: He et al. 2020, sec. 3.2.
@@ -30,6 +45,8 @@ class MomentumEncoder {
   /// permutation), so that its batch-norm groups are made of other rows than those of the queries.
   [[nodiscard]] at::Tensor encode(const at::Tensor& images, const at::Tensor& shuffle);
 
+  /// Of the following steps. @throws ConfigError unless 0 to 1.
+  void set_momentum(double momentum) { average_.set_momentum(momentum); }
   /// key = momentum * key + (1 - momentum) * followed, for every parameter. Call it once after each optimizer step.
   void follow() { average_.follow(); }
 

@@ -5,7 +5,9 @@
 namespace spillway::app {
 
 Predictive::Predictive(const Config& config, ImageGeometry geometry)
-    : TrainingMethod({config.encoder, config.contrastive, geometry}), predictor_(config.contrastive) {
+    : TrainingMethod({config.encoder, config.contrastive, geometry}),
+      predictor_(config.contrastive),
+      momentum_(config.contrastive) {
   if (config.method == Method::kByol) {
     target_.emplace(ProjectedEncoder(config.encoder, config.contrastive, geometry), network(),
                     config.contrastive.momentum);
@@ -25,6 +27,10 @@ at::Tensor Predictive::loss(const ViewPair& batch) {
   const at::Tensor p1 = predictor_.predict(z1);
   if (!target_) return queue::simsiam_loss(p0, p1, z0, z1);
   return queue::byol_loss(p0, p1, target_->encode(batch.view0), target_->encode(batch.view1));
+}
+
+void Predictive::begin_step(std::uint64_t step, std::uint64_t steps) {
+  if (target_) target_->set_momentum(momentum_.at(step, steps));
 }
 
 void Predictive::finish_window(bool stepped) {

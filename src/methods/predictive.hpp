@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -21,6 +22,7 @@ class Predictive final : public TrainingMethod {
   Predictive(const Config& config, ImageGeometry geometry);
 
   [[nodiscard]] std::vector<NamedTensor> parameters() const override;
+  void begin_step(std::uint64_t step, std::uint64_t steps) override;
   /// The mean over both directions. @throws what byol_loss and simsiam_loss throw.
   [[nodiscard]] at::Tensor loss(const ViewPair& batch) override;
   /// BYOL's target follows.
@@ -28,6 +30,7 @@ class Predictive final : public TrainingMethod {
 
  private:
   Predictor predictor_;
+  ScheduledMomentum momentum_;
   std::optional<MomentumEncoder> target_;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -18,12 +19,27 @@ namespace spillway::app {
 struct ViewPair {
   at::Tensor view0;        ///< [N, 1, H, W] float32, on the CPU.
   at::Tensor view1;        ///< As view0.
-  at::Tensor labels{};     ///< [N] int64; only SupCon looks at them.
+  at::Tensor labels{};     ///< [N] int64, of the images' classes; not all methods look at them.
   StreamName key_order{};  ///< Names the order in which MoCo's keys are encoded; another for each micro-batch.
 };
 
+/// A loss in which all rows of a window are compared with one another, for cached accumulation.
+class WindowLoss {
+ public:
+  WindowLoss() = default;
+  WindowLoss(const WindowLoss&) = delete;
+  WindowLoss& operator=(const WindowLoss&) = delete;
+  virtual ~WindowLoss() = default;
+
+  /// What is compared, of one micro-batch: [N, projection_dim] for each view, and [1] for a parameter of the loss.
+  /// Equal bits for equal weights.
+  [[nodiscard]] virtual std::vector<at::Tensor> embed(const ViewPair& batch) = 0;
+  /// The loss, the mean over the rows. @param views  The rows of all micro-batches, in order. @param labels  Theirs.
+  [[nodiscard]] virtual at::Tensor compare(const std::vector<at::Tensor>& views, const at::Tensor& labels) = 0;
+};
+
 /// What is trained and what it is told, on one rank. One window of gradient accumulation goes
-///     prefetch(); loss(...) and backward for each micro-batch; the optimizer's step; finish_window().
+///     begin_step(); prefetch(); loss(...) and backward for each micro-batch; the optimizer's step; finish_window().
 /// One caller at a time.
 class TrainingMethod {
  public:
@@ -35,9 +51,15 @@ class TrainingMethod {
   [[nodiscard]] ProjectedEncoder& network() noexcept { return network_; }
   /// What the optimizer trains: the network and, where there is one, the predictor.
   [[nodiscard]] virtual std::vector<NamedTensor> parameters() const { return network_.parameters(); }
+  /// Those of them that no weight decay is to draw towards 0.
+  [[nodiscard]] virtual std::vector<NamedTensor> undecayed_parameters() const { return {}; }
+  /// Null where a window is the sum of its micro-batches.
+  [[nodiscard]] virtual WindowLoss* window_loss() noexcept { return nullptr; }
   /// Null where the method has none.
   [[nodiscard]] virtual queue::NegativeBank* bank() noexcept { return nullptr; }
 
+  /// Before each step: what changes in the course of a run, of which `step` (from 0) is one of `steps`.
+  virtual void begin_step(std::uint64_t /*step*/, std::uint64_t /*steps*/) {}
   /// Starts to read what the next loss needs from disk; returns at once.
   virtual void prefetch() {}
   /// Loss of one micro-batch, the mean over its rows, with the graph back to the parameters.

@@ -18,6 +18,19 @@
 namespace spillway::app {
 namespace {
 
+/// An optimizer of LibTorch's with its two groups.
+template <typename Made, typename Options>
+std::unique_ptr<torch::optim::Optimizer> make_groups(OptimizedParameters parameters, const Options& options) {
+  std::vector<torch::optim::OptimizerParamGroup> groups{
+      torch::optim::OptimizerParamGroup(std::move(parameters.decayed))};
+  if (!parameters.undecayed.empty()) {
+    Options undecayed = options;
+    undecayed.weight_decay(0.0);
+    groups.emplace_back(std::move(parameters.undecayed), std::make_unique<Options>(undecayed));
+  }
+  return std::make_unique<Made>(std::move(groups), options);
+}
+
 template <typename Options>
 Options adam_options(const OptimizerConfig& config) {
   return Options(config.lr)
@@ -27,51 +40,46 @@ Options adam_options(const OptimizerConfig& config) {
       .amsgrad(config.amsgrad);
 }
 
-std::unique_ptr<torch::optim::Optimizer> make_sgd(const OptimizerConfig& config, std::vector<at::Tensor> parameters) {
-  return std::make_unique<torch::optim::SGD>(std::move(parameters), torch::optim::SGDOptions(config.lr)
-                                                                        .momentum(config.momentum)
-                                                                        .dampening(config.dampening)
-                                                                        .weight_decay(config.weight_decay)
-                                                                        .nesterov(config.nesterov));
+torch::optim::SGDOptions sgd_options(const OptimizerConfig& config) {
+  return torch::optim::SGDOptions(config.lr)
+      .momentum(config.momentum)
+      .dampening(config.dampening)
+      .weight_decay(config.weight_decay)
+      .nesterov(config.nesterov);
 }
 
-std::unique_ptr<torch::optim::Optimizer> make_adagrad(const OptimizerConfig& config,
-                                                      std::vector<at::Tensor> parameters) {
-  return std::make_unique<torch::optim::Adagrad>(std::move(parameters),
-                                                 torch::optim::AdagradOptions(config.lr)
-                                                     .lr_decay(config.lr_decay)
-                                                     .weight_decay(config.weight_decay)
-                                                     .initial_accumulator_value(config.initial_accumulator_value)
-                                                     .eps(config.eps));
+torch::optim::AdagradOptions adagrad_options(const OptimizerConfig& config) {
+  return torch::optim::AdagradOptions(config.lr)
+      .lr_decay(config.lr_decay)
+      .weight_decay(config.weight_decay)
+      .initial_accumulator_value(config.initial_accumulator_value)
+      .eps(config.eps);
 }
 
-std::unique_ptr<torch::optim::Optimizer> make_rmsprop(const OptimizerConfig& config,
-                                                      std::vector<at::Tensor> parameters) {
-  return std::make_unique<torch::optim::RMSprop>(std::move(parameters), torch::optim::RMSpropOptions(config.lr)
-                                                                            .alpha(config.alpha)
-                                                                            .eps(config.eps)
-                                                                            .weight_decay(config.weight_decay)
-                                                                            .momentum(config.momentum)
-                                                                            .centered(config.centered));
+torch::optim::RMSpropOptions rmsprop_options(const OptimizerConfig& config) {
+  return torch::optim::RMSpropOptions(config.lr)
+      .alpha(config.alpha)
+      .eps(config.eps)
+      .weight_decay(config.weight_decay)
+      .momentum(config.momentum)
+      .centered(config.centered);
 }
 
-std::unique_ptr<torch::optim::Optimizer> make_plain(const OptimizerConfig& config, std::vector<at::Tensor> parameters) {
+std::unique_ptr<torch::optim::Optimizer> make_plain(const OptimizerConfig& config, OptimizedParameters parameters) {
+  using namespace torch::optim;
   switch (config.kind) {
     case OptimizerKind::kAdam:
     case OptimizerKind::kAdamW:
       break;
     case OptimizerKind::kSgd:
-      return make_sgd(config, std::move(parameters));
+      return make_groups<SGD>(std::move(parameters), sgd_options(config));
     case OptimizerKind::kAdagrad:
-      return make_adagrad(config, std::move(parameters));
+      return make_groups<Adagrad>(std::move(parameters), adagrad_options(config));
     case OptimizerKind::kRmsprop:
-      return make_rmsprop(config, std::move(parameters));
+      return make_groups<RMSprop>(std::move(parameters), rmsprop_options(config));
   }
-  if (config.decoupled_decay()) {
-    return std::make_unique<torch::optim::AdamW>(std::move(parameters),
-                                                 adam_options<torch::optim::AdamWOptions>(config));
-  }
-  return std::make_unique<torch::optim::Adam>(std::move(parameters), adam_options<torch::optim::AdamOptions>(config));
+  return config.decoupled_decay() ? make_groups<AdamW>(std::move(parameters), adam_options<AdamWOptions>(config))
+                                  : make_groups<Adam>(std::move(parameters), adam_options<AdamOptions>(config));
 }
 
 optimizer::StateDevice state_device(OffloadDevice device) {
@@ -134,10 +142,12 @@ std::uint64_t state_tensor_count(const OptimizerConfig& config) noexcept {
   return config.amsgrad ? 3 : 2;
 }
 
-std::unique_ptr<optimizer::Optimizer> make_optimizer(const Config& config, std::vector<at::Tensor> parameters,
+std::unique_ptr<optimizer::Optimizer> make_optimizer(const Config& config, OptimizedParameters parameters,
                                                      std::shared_ptr<offload::Tiers> tiers) {
   std::uint64_t numel = 0;
-  for (const at::Tensor& parameter : parameters) numel += static_cast<std::uint64_t>(parameter.numel());
+  for (const std::vector<at::Tensor>& group : {parameters.decayed, parameters.undecayed}) {
+    for (const at::Tensor& parameter : group) numel += static_cast<std::uint64_t>(parameter.numel());
+  }
   optimizer::OptimizerConfig wrapping;
   wrapping.state = state_device(config.zero.offload_optimizer.device);
   // DeepSpeed's default means "all at once", which would need staging buffers of that size.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -15,12 +16,20 @@ namespace spillway::app {
 /// How many tensors of a parameter's size the optimizer keeps beside it.
 [[nodiscard]] std::uint64_t state_tensor_count(const OptimizerConfig& config) noexcept;
 
-/// The optimizer that a configuration describes over `parameters` (one group), with its state where the configuration
-/// wants it. Takes what the tiers' host budget has left: make it after the bank.
+/// What an optimizer trains: with the configuration's weight decay, and without any.
+struct OptimizedParameters {
+  OptimizedParameters() = default;
+  OptimizedParameters(std::vector<at::Tensor> all) : decayed(std::move(all)) {}  // NOLINT(*-explicit-*): mostly it is.
+
+  std::vector<at::Tensor> decayed{};
+  std::vector<at::Tensor> undecayed{};
+};
+
+/// The optimizer that a configuration describes over `parameters` (a group each where there are any), with its state
+/// where the configuration wants it. Takes what the tiers' host budget has left: make it after the bank.
 /// @throws what wrap() throws; BudgetExceeded where more of the state would be on NVMe than
 /// zero_optimization.offload_optimizer.ratio allows.
-[[nodiscard]] std::unique_ptr<optimizer::Optimizer> make_optimizer(const Config& config,
-                                                                   std::vector<at::Tensor> parameters,
+[[nodiscard]] std::unique_ptr<optimizer::Optimizer> make_optimizer(const Config& config, OptimizedParameters parameters,
                                                                    std::shared_ptr<offload::Tiers> tiers);
 
 /// Sets what a schedule says for the next step, in all groups. Betas are passed over where the optimizer has none.

@@ -1,5 +1,6 @@
 #include <spillway/app/training/run_parts.hpp>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -12,15 +13,20 @@
 namespace spillway::app {
 namespace {
 
-std::vector<at::Tensor> parameters_of(const TrainingMethod& method) {
-  std::vector<at::Tensor> parameters;
-  for (const NamedTensor& parameter : method.parameters()) parameters.push_back(parameter.tensor);
+OptimizedParameters parameters_of(const TrainingMethod& method) {
+  OptimizedParameters parameters;
+  for (const NamedTensor& parameter : method.undecayed_parameters()) parameters.undecayed.push_back(parameter.tensor);
+  for (const NamedTensor& parameter : method.parameters()) {
+    const bool undecayed = std::ranges::any_of(
+        parameters.undecayed, [&](const at::Tensor& other) { return other.is_same(parameter.tensor); });
+    if (!undecayed) parameters.decayed.push_back(parameter.tensor);
+  }
   return parameters;
 }
 
-OutsideBytes outside_bytes(const Config& config, const std::vector<at::Tensor>& parameters) {
+OutsideBytes outside_bytes(const Config& config, const TrainingMethod& method) {
   OutsideBytes outside;
-  for (const at::Tensor& parameter : parameters) outside.parameters += parameter.nbytes();
+  for (const NamedTensor& parameter : method.parameters()) outside.parameters += parameter.tensor.nbytes();
   if (config.zero.offload_optimizer.device == OffloadDevice::kNone) {
     outside.plain_state = state_tensor_count(config.optimizer) * outside.parameters;
   }
@@ -36,8 +42,9 @@ RunParts::RunParts(const Config& config, const ImageSet& images, distributed::Co
       optimizer_(make_optimizer(config, parameters_of(*method_), tiers_)),
       step_(config, images, *method_, *optimizer_, ranks, trace.get()),
       forecast_(config.has_bank() ? std::optional(bank_options(config)) : std::nullopt, optimizer_->next_step_bytes(),
-                optimizer_->steady_step_bytes(), optimizer_->gradient_placement().disk_bytes),
-      outside_(outside_bytes(config, parameters_of(*method_))) {}
+                optimizer_->steady_step_bytes(), optimizer_->gradient_placement().disk_bytes,
+                config.has_bank() ? std::optional(bank_length(config)) : std::nullopt),
+      outside_(outside_bytes(config, *method_)) {}
 
 std::vector<PlacementRow> RunParts::placement() {
   queue::NegativeBank* const bank = method_->bank();

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <limits>
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/randn.h>
 
 namespace spillway::app {
@@ -47,7 +48,8 @@ double measure_compute_s(RunParts& parts, const RunPlan& plan) {
   queue::NegativeBank* const bank = parts.method().bank();
   while (bank != nullptr && bank->size() < bank->capacity()) {
     at::Tensor keys = at::randn({std::min<std::int64_t>(bank->capacity() - bank->size(), 4096), bank->dim()});
-    bank->enqueue(keys.div_(keys.norm(2, 1, true)));
+    const at::Tensor labels = bank->has_labels() ? at::arange(keys.size(0), at::kLong) : at::Tensor();
+    bank->enqueue(keys.div_(keys.norm(2, 1, true)), labels);
   }
   const EpochOrder order = plan.order(0);
   double least_s = std::numeric_limits<double>::infinity();

@@ -5,8 +5,9 @@
 namespace spillway::app {
 
 TrafficForecast::TrafficForecast(const std::optional<queue::BankOptions>& bank, const optimizer::StepBytes& first,
-                                 const optimizer::StepBytes& steady, std::uint64_t gradient_bytes)
-    : optimizer_(first), steady_(steady), gradient_bytes_(gradient_bytes) {
+                                 const optimizer::StepBytes& steady, std::uint64_t gradient_bytes,
+                                 const std::optional<queue::LengthSchedule>& length)
+    : length_(length), optimizer_(first), steady_(steady), gradient_bytes_(gradient_bytes) {
   if (bank) bank_.emplace(*bank);
 }
 
@@ -16,6 +17,8 @@ optimizer::StepBytes TrafficForecast::next(std::span<const std::int64_t> micro_b
   bytes.read += (micro_batch_rows.size() + 1) * gradient_bytes_;
   bytes.written += micro_batch_rows.size() * gradient_bytes_;
   if (bank_) {
+    if (length_) bank_->resize(length_->rows_at(step_));
+    ++step_;
     bytes.read += micro_batch_rows.size() * bank_->scan().read_bytes;
     const auto rows = std::accumulate(micro_batch_rows.begin(), micro_batch_rows.end(), std::int64_t{0});
     bytes.written += bank_->enqueue(rows).written_bytes;

@@ -6,6 +6,7 @@
 
 #include <spillway/optimizer/sharded_optimizer.hpp>
 #include <spillway/queue/bank_plan.hpp>
+#include <spillway/queue/length_schedule.hpp>
 
 namespace spillway::app {
 
@@ -16,10 +17,12 @@ namespace spillway::app {
 class TrafficForecast {
  public:
   /// @param bank    None where the method has no bank.
+  /// @param length  Of the bank at each step.
   /// @param first   What the optimizer moves in its first step, @param steady in every later one.
   /// @param gradient_bytes  Of the sums of gradients on disk.
   TrafficForecast(const std::optional<queue::BankOptions>& bank, const optimizer::StepBytes& first,
-                  const optimizer::StepBytes& steady, std::uint64_t gradient_bytes = 0);
+                  const optimizer::StepBytes& steady, std::uint64_t gradient_bytes = 0,
+                  const std::optional<queue::LengthSchedule>& length = {});
 
   /// The next step.
   /// @param micro_batch_rows  Rows of each micro-batch of its window, in order.
@@ -27,6 +30,8 @@ class TrafficForecast {
 
  private:
   std::optional<queue::BankForecast> bank_;
+  std::optional<queue::LengthSchedule> length_;
+  std::int64_t step_ = 0;
   optimizer::StepBytes optimizer_;
   optimizer::StepBytes steady_;
   std::uint64_t gradient_bytes_;

@@ -210,6 +210,7 @@ StepMetrics Run::step(std::uint64_t index) {
   }
   const ScheduledRate rate = schedule_.at(index);
   set_rate(parts_.optimizer(), rate);
+  parts_.method().begin_step(index, plan_.steps());
   const Reading before(parts_.tiers().stats());
   const Clock::time_point start = Clock::now();
   const StepResult result = parts_.step().run(*order_, place);

@@ -38,7 +38,19 @@ class TrainingStep {
   StepResult run(const EpochOrder& order, const StepPlace& place);
 
  private:
-  double accumulate(const EpochOrder& order, const StepPlace& place, std::uint64_t micro, double share);
+  /// The samples of one step.
+  struct Window {
+    const EpochOrder& order;
+    StepPlace place;
+    std::vector<std::uint64_t> micro_batches;  ///< Those with rows; a last window may have fewer samples.
+    std::uint64_t samples = 0;
+  };
+
+  [[nodiscard]] Window window(const EpochOrder& order, const StepPlace& place) const;
+  [[nodiscard]] ViewPair views(const Window& window, std::uint64_t micro) const;
+  double accumulate(const Window& window, std::uint64_t micro);
+  double accumulate_cached(const Window& window, WindowLoss& method);
+  void require_finite(double loss, const StepPlace& place) const;
   [[nodiscard]] double clip();
 
   const Config& config_;

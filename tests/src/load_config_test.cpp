@@ -48,7 +48,9 @@ constexpr std::string_view kEverything = R"({
   "zero_optimization": {"stage": 1, "sub_group_size": 2e8, "reduce_bucket_size": 1e6,
                         "offload_optimizer": {"device": "nvme", "buffer_count": 5, "pin_memory": true, "ratio": 0.5}},
   "aio": {"block_size": 524288, "queue_depth": 16, "intra_op_parallelism": 2, "engine": "threads"},
-  "contrastive": {"temperature": 0.07, "queue_size": 4096, "momentum": 0.999, "projection_head": "batch_norm",
+  "contrastive": {"temperature": 0.07, "learnable_temperature": true, "queue_size": 4096, "momentum": 0.999,
+                  "queue_schedule": {"first_rows": 512, "steps": 7, "growth": "geometric"},
+                  "exclude_same_class": true, "momentum_schedule": "cosine", "projection_head": "batch_norm",
                   "projection_hidden_dim": 128, "projection_dim": 32, "predictor_hidden_dim": 16,
                   "batch_norm_groups": 2,
                   "bank": {"dtype": "bf16", "segment_rows": 512, "device": "nvme", "host_bytes": 65536}},
@@ -91,6 +93,26 @@ TEST(LoadConfig, SaysOfABankThatTheMethodHasNone) {
   EXPECT_EQ(again.config, resolved.config);
   EXPECT_THAT(again.warnings, IsEmpty()) << "what has no effect is not written";
   EXPECT_THAT(load(R"({"contrastive": {"queue_size": 9}})").warnings, IsEmpty());
+}
+
+TEST(LoadConfig, SaysOfOtherKeysThatTheMethodHasNothingForThem) {
+  const auto warnings = [](const char* method, const char* key, const char* value) {
+    const std::string text =
+        R"({"method": ")" + std::string(method) + R"(", "contrastive": {")" + key + "\": " + value + "}}";
+    const ResolvedConfig resolved = load(text);
+    const ResolvedConfig again = load(to_json(resolved.config).dump());
+    EXPECT_EQ(again.config, resolved.config) << text;
+    EXPECT_THAT(again.warnings, IsEmpty()) << text;
+    return resolved.warnings;
+  };
+  EXPECT_THAT(warnings("moco", "accumulation", "\"cached\""),
+              ElementsAre("without effect, as moco has no negatives in its batch: contrastive.accumulation"));
+  EXPECT_THAT(warnings("simclr", "accumulation", "\"cached\""), IsEmpty());
+  EXPECT_THAT(warnings("byol", "learnable_temperature", "true"), ElementsAre(HasSubstr("no temperature")));
+  EXPECT_THAT(warnings("supcon", "learnable_temperature", "true"), IsEmpty());
+  EXPECT_THAT(warnings("simsiam", "momentum_schedule", "\"cosine\""), ElementsAre(HasSubstr("no momentum encoder")));
+  EXPECT_THAT(warnings("byol", "momentum_schedule", "\"cosine\""), IsEmpty());
+  EXPECT_THAT(warnings("simclr", "exclude_same_class", "true"), ElementsAre(HasSubstr("no bank")));
 }
 
 TEST(LoadConfig, ReadsEveryKey) {

@@ -194,6 +194,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "train_batch_size: 9 contradicts", "leave one of them out"},
         WrongConfig{R"({"train_micro_batch_size_per_gpu": 2e9, "gradient_accumulation_steps": 2e9})",
                     "train_batch_size: train_micro_batch_size_per_gpu 2000000000", "is more than 2147483647"},
+        WrongConfig{R"({"contrastive": {"queue_schedule": {"first_rows": 9}}})",
+                    "contrastive.queue_schedule: first_rows and steps go together", "both or neither"},
         WrongConfig{R"({"aio": {"thread_count": 2, "intra_op_parallelism": 4}})", "aio.thread_count: number 2",
                     "contradicts aio.intra_op_parallelism"},
         WrongConfig{R"({"zero_optimization": {"cpu_offload": true, "offload_optimizer": {"device": "nvme"}}})",
