@@ -176,6 +176,19 @@ void copy_out_of_block(const StateFields& fields, torch::optim::Optimizer& optim
   }
 }
 
+std::vector<StoredTensor> stored_tensors(const StateFields& fields, const ParameterSlot& slot,
+                                         std::span<std::byte> block) {
+  std::vector<StoredTensor> tensors;
+  for (const FieldSlot& field : slot.fields) {
+    tensors.push_back({std::string(fields.names()[field.field]),
+                       field.type == at::kByte ? bytes_of(field, block) : view(slot, field, block)});
+  }
+  if (slot.master) {
+    tensors.push_back({"master", view(slot, *slot.master, block)});
+  }
+  return tensors;
+}
+
 void clear_fields(const StateFields& fields, torch::optim::Optimizer& optimizer,
                   std::span<const ParameterSlot> slots) noexcept {
   for (const ParameterSlot& slot : slots) {

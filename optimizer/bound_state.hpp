@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <torch/optim/optimizer.h>
@@ -60,6 +61,17 @@ void move_master_into_block(const ParameterSlot& slot, const at::Tensor& master,
 
 /// Undoes copy_of_codes(). @param codes  passed over where it is not of the size that copy_of_codes() would give.
 void move_codes_into_block(const ParameterSlot& slot, const at::Tensor& codes, std::span<std::byte> block);
+
+/// A tensor of a slot's state, as a view of the bytes in its block.
+struct StoredTensor {
+  std::string name;   ///< "exp_avg", "master": as LibTorch names it, or what kernels keep.
+  at::Tensor values;  ///< Of the parameter's size, in the type that it is stored in; codes of 8 bits with their scales
+                      ///< as one row of bytes.
+};
+
+/// All that `block` holds of a parameter. Nothing is read; the views live as long as the block.
+[[nodiscard]] std::vector<StoredTensor> stored_tensors(const StateFields& fields, const ParameterSlot& slot,
+                                                       std::span<std::byte> block);
 
 /// Leaves the tensors that live in blocks undefined.
 void clear_fields(const StateFields& fields, torch::optim::Optimizer& optimizer,

@@ -30,12 +30,23 @@ constexpr const char* kCodesKey = "codes";
 
 }  // namespace
 
-void Optimizer::save(torch::serialize::OutputArchive& archive) const {
-  refuse_if_poisoned();
+// Those that were changed since the last step, maybe.
+void Optimizer::give_wrapped_options() const {
   give_wrapped_all_parameters();
   for (std::size_t g = 0; g < wrapped_->param_groups().size(); ++g) {
-    wrapped_->param_groups()[g].set_options(param_groups_[g].options().clone());  // Changed since the last step, maybe.
+    wrapped_->param_groups()[g].set_options(param_groups_[g].options().clone());
   }
+}
+
+void Optimizer::take_wrapped_options() {
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    param_groups_[g].set_options(wrapped_->param_groups()[g].options().clone());
+  }
+}
+
+void Optimizer::save(torch::serialize::OutputArchive& archive) const {
+  refuse_if_poisoned();
+  give_wrapped_options();
   if (state_ == nullptr) {
     wrapped_->save(archive);
     return;
@@ -239,9 +250,7 @@ void Optimizer::load(torch::serialize::InputArchive& archive) {
   if (gradients_ != nullptr) {
     state_->drop_foreign(param_groups_);
   }
-  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
-    param_groups_[g].set_options(wrapped_->param_groups()[g].options().clone());
-  }
+  take_wrapped_options();
   if (state_ != nullptr) {
     const at::NoGradGuard no_grad;
     poison_on_failure([&] { state_->take_over(extras); });

@@ -121,6 +121,7 @@ Optimizer::Optimizer(std::unique_ptr<torch::optim::Optimizer> wrapped, Optimizer
     : torch::optim::Optimizer(std::vector<torch::optim::OptimizerParamGroup>{}, nullptr),
       wrapped_(checked(std::move(wrapped), config)),
       tiers_(agreed_tiers(config)),
+      in_memory_(config.state == StateDevice::kNone),
       own_fields_(config.state_fields) {
   defaults_ = wrapped_->defaults().clone();
   param_groups_ = std::vector<torch::optim::OptimizerParamGroup>(wrapped_->param_groups());

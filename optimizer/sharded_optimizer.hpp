@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <torch/optim/optimizer.h>
@@ -177,6 +178,25 @@ class Optimizer final : public torch::optim::Optimizer {
   /// model's weights may be loaded before or after. @throws Error for masters of another size, before anything changed.
   void load(torch::serialize::InputArchive& archive) override;
 
+  /// The state piece by piece, for a checkpoint of a state that memory does not hold: sub-group by sub-group, each
+  /// tensor as it lies in its block, bit for bit. @param visit  gets "group/index.name" (that of the parameter in its
+  /// group, and LibTorch's of the tensor) and the tensor, of the parameter's size or a row of bytes for state in 8
+  /// bits, which is valid during the call.
+  /// What is no tensor, such as step counts and options, is in save_counters(). @throws IoError, Error where the state
+  /// is spread over several ranks, here and in the functions that follow.
+  void visit_state(const std::function<void(const std::string& name, const at::Tensor& tensor)>& visit);
+  /// The names, dtypes and sizes that visit_state() will show, in its order; nothing is read, and the tensors have no
+  /// values to look at.
+  void list_state(const std::function<void(const std::string& name, const at::Tensor& tensor)>& visit) const;
+  /// Undoes visit_state(), after load_counters() and on an optimizer of the same options and formats.
+  /// @param read  gives the tensor of that name, undefined where there is none.
+  /// @throws Error naming what is missing or not of the size and type that it was here, and what `read` throws: the
+  /// state may be part-loaded then, and later steps throw.
+  void restore_state(const std::function<at::Tensor(const std::string& name)>& read);
+  /// LibTorch's archive of the wrapped optimizer without the state's tensors.
+  void save_counters(torch::serialize::OutputArchive& archive) const;
+  void load_counters(torch::serialize::InputArchive& archive);
+
  private:
   void follow_groups();
   void give_wrapped_all_parameters() const;
@@ -196,10 +216,19 @@ class Optimizer final : public torch::optim::Optimizer {
   at::Tensor step_taken(LossClosure closure);
   void synchronise(Purpose purpose);
   void save_own(torch::serialize::OutputArchive& archive) const;
+  void give_wrapped_options() const;
+  void take_wrapped_options();
+  [[nodiscard]] std::unordered_map<const c10::TensorImpl*, std::string> parameter_names() const;
+  [[nodiscard]] const StateFields& memory_fields() const;
+  using MemoryVisitor =
+      std::function<void(const std::string& name, const at::Tensor& parameter, at::Tensor& state_tensor)>;
+  void refuse_shards() const;
+  void walk_in_memory(const MemoryVisitor& work) const;
   void save_gathered(torch::serialize::OutputArchive& archive) const;
 
   std::unique_ptr<torch::optim::Optimizer> wrapped_;
   std::shared_ptr<offload::Tiers> tiers_;          // Shared: the bank streams over the same disk and budget.
+  const bool in_memory_;                           // StateDevice::kNone.
   std::shared_ptr<const StateFields> own_fields_;  // Shared with whoever wraps several optimizers of that kind.
   std::unique_ptr<TakenGradients> gradients_;      // Null where they stay in place.
   std::unique_ptr<StreamedState> state_;           // Null with StateDevice::kNone and gradients in place.

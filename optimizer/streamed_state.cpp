@@ -273,8 +273,7 @@ StreamedState::Extras StreamedState::copy_out() {
   announced_.clear();
   Extras extras;
   try {
-    const Indices indices =
-        with_slot(0, [&](const ParameterSlot& slot) { return has_state(slot) || slot.master.has_value(); });
+    const Indices indices = with_content();
     announce(indices, Access::kRead);
     for (const std::size_t u : indices) {
       StateUnit& unit = units_.all()[u];
@@ -300,6 +299,48 @@ void StreamedState::clear() noexcept {
     clear_fields(fields_, optimizer_, unit.group.slots);
   }
   copies_ = {};
+}
+
+StreamedState::Indices StreamedState::with_content() const {
+  return with_slot(0, [&](const ParameterSlot& slot) { return has_state(slot) || slot.master.has_value(); });
+}
+
+void StreamedState::visit(const StateVisitor& visitor) {
+  announced_.clear();
+  const Indices indices = with_content();
+  announce(indices, Access::kRead);
+  for (const std::size_t u : indices) {
+    StateUnit& unit = units_.all()[u];
+    const Lease lease = unit.store->acquire(*unit.block, Access::kRead);
+    for_each_stored(unit, lease.bytes(), visitor);
+  }
+}
+
+void StreamedState::list(const StateVisitor& visitor) const {
+  for (const std::size_t u : with_content()) {
+    for_each_stored(units_.all()[u], {}, visitor);
+  }
+}
+
+void StreamedState::rewrite(const StateVisitor& fill) {
+  announced_.clear();
+  const Indices indices = with_content();
+  announce(indices, Access::kReadWrite);
+  for (const std::size_t u : indices) {
+    update(units_.all()[u], [&](std::span<std::byte> block) { for_each_stored(units_.all()[u], block, fill); });
+  }
+}
+
+void StreamedState::for_each_stored(const StateUnit& unit, std::span<std::byte> block,
+                                    const StateVisitor& visitor) const {
+  for (const ParameterSlot& slot : unit.group.slots) {
+    if (!has_state(slot) && !slot.master) {
+      continue;
+    }
+    for (const StoredTensor& tensor : stored_tensors(fields_, slot, block)) {
+      visitor(slot.parameter, tensor);
+    }
+  }
 }
 
 StepBytes StreamedState::next_step_bytes() const {

@@ -14,6 +14,7 @@
 #include <spillway/offload/block_store.hpp>
 #include <spillway/offload/budget.hpp>
 #include <spillway/offload/tiers.hpp>
+#include <spillway/optimizer/bound_state.hpp>
 #include <spillway/optimizer/fused_step.hpp>
 #include <spillway/optimizer/state_fields.hpp>
 #include <spillway/optimizer/state_units.hpp>
@@ -69,6 +70,14 @@ class StreamedState {
   /// have room for them. Other masters stay what they are.
   void take_over(const Extras& extras) { take_over(0, extras); }
 
+  /// @see Optimizer::visit_state; with the parameter instead of a name.
+  using StateVisitor = std::function<void(const at::Tensor& parameter, const StoredTensor& tensor)>;
+  void visit(const StateVisitor& visitor);
+  /// The same without values, and without reading anything: dtype and sizes of tensors that must not be looked into.
+  void list(const StateVisitor& visitor) const;
+  /// Has `fill` write over each tensor that visit() would show, and keeps what it wrote.
+  void rewrite(const StateVisitor& fill);
+
   /// @see Optimizer::next_step_bytes, Optimizer::steady_step_bytes.
   [[nodiscard]] StepBytes next_step_bytes() const;
   [[nodiscard]] StepBytes steady_step_bytes() const;
@@ -108,6 +117,9 @@ class StreamedState {
   /// Has the pieces of units from the first on take their part of state that stands under their parameters.
   void split_states(std::size_t first_unit);
   [[nodiscard]] Extra extra_of(const Extras& extras, const ParameterSlot& slot) const;
+  /// Of units whose block holds something.
+  [[nodiscard]] Indices with_content() const;
+  void for_each_stored(const StateUnit& unit, std::span<std::byte> block, const StateVisitor& visitor) const;
   void announce(const Indices& indices, offload::Access access);
   void step(StateUnit& unit, std::span<const at::Tensor> gradients, const GradientScale& kernel_scale,
             const GradientScale& libtorch_scale);

@@ -1,0 +1,132 @@
+// The state tensor by tensor, out of one optimizer and into another.
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/serialize/archive.h>
+
+#include <spillway/offload/error.hpp>
+
+#include "optimizer/wrapped_fixture.hpp"
+#include "support/errors.hpp"
+
+namespace spillway::test::state_tensors_test {
+namespace {
+
+using ::testing::HasSubstr;
+using Tensors = std::map<std::string, at::Tensor>;
+
+struct Saved {
+  Tensors tensors;
+  std::string counters;
+};
+
+class StateTensors : public Wrapped {
+ protected:
+  static Saved save(Optimizer& optimizer) {
+    Saved saved;
+    std::vector<std::string> listed;
+    optimizer.list_state([&](const std::string& name, const at::Tensor&) { listed.push_back(name); });
+    std::vector<std::string> visited;
+    optimizer.visit_state([&](const std::string& name, const at::Tensor& tensor) {
+      visited.push_back(name);
+      saved.tensors[name] = tensor.clone();
+    });
+    EXPECT_EQ(visited, listed);
+    EXPECT_EQ(visited.size(), saved.tensors.size());
+    std::ostringstream stream;
+    torch::serialize::OutputArchive archive;
+    optimizer.save_counters(archive);
+    archive.save_to(stream);
+    saved.counters = std::move(stream).str();
+    return saved;
+  }
+
+  static void restore(Optimizer& optimizer, const Saved& saved) {
+    std::istringstream stream(saved.counters);
+    torch::serialize::InputArchive archive;
+    archive.load_from(stream);
+    optimizer.load_counters(archive);
+    optimizer.restore_state([&](const std::string& name) {
+      const auto found = saved.tensors.find(name);
+      return found == saved.tensors.end() ? at::Tensor() : found->second;
+    });
+  }
+
+  OptimizerConfig config_in(StateDevice device) const {
+    OptimizerConfig config = streaming_config();
+    config.state = device;
+    return config;
+  }
+
+  // Steps 0 to 11, with the state carried over to another optimizer of `to` after step 5, against one that goes on.
+  void expect_carried_over(const Recipe& recipe, const OptimizerConfig& from, const OptimizerConfig& to) {
+    TensorGroups weights = odd_parameters();
+    const auto first = wrap(recipe.make(weights), from);
+    const auto advance = [&](Optimizer& optimizer, const TensorGroups& of, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t step = begin; step < end; ++step) {
+        gradients_.give(of, step);
+        optimizer.step();
+      }
+    };
+    advance(*first, weights, 0, 6);
+    const Saved saved = save(*first);
+    EXPECT_LT(saved.counters.size(), 40'000U) << "the archive of the counters holds tensors";
+    const TensorGroups carried = clone(weights);
+    const auto second = wrap(recipe.make(carried), to);
+    restore(*second, saved);
+    advance(*first, weights, 6, 12);
+    advance(*second, carried, 6, 12);
+    EXPECT_EQ(differences(carried, weights), "") << recipe.name;
+
+    // The control: without the tensors it ends elsewhere.
+    const TensorGroups forgotten = odd_parameters();
+    const auto fresh = wrap(recipe.make(forgotten), to);
+    advance(*fresh, forgotten, 6, 12);
+    EXPECT_NE(differences(forgotten, weights), "");
+  }
+};
+
+TEST_F(StateTensors, CarryARunFromAnyTierToAnyOther) {
+  for (const Recipe& recipe : one_of_each_kind()) {
+    for (const StateDevice from : {StateDevice::kNone, StateDevice::kCpu, StateDevice::kNvme}) {
+      for (const StateDevice to : {StateDevice::kNone, StateDevice::kNvme}) {
+        expect_carried_over(recipe, config_in(from), config_in(to));
+      }
+    }
+  }
+}
+
+TEST_F(StateTensors, CarryWhatKernelsKeepBitForBit) {
+  for (const StateFormat format : {StateFormat::kFloat32, StateFormat::kBlockwise8}) {
+    OptimizerConfig config = streaming_config();
+    config.kernels = UpdateKernels::kFused;
+    config.state_format = format;
+    expect_carried_over(adamw(), config, config);
+  }
+}
+
+TEST_F(StateTensors, NameWhatIsMissing) {
+  start(adamw());
+  step_both(2);
+  Saved saved = save(*optimizer_);
+  saved.tensors.erase("0/0.exp_avg_sq");
+  EXPECT_THAT(message_of<Error>([&] { restore(*optimizer_, saved); }), HasSubstr("0/0.exp_avg_sq"));
+  gradients_.give(weights_, 3);
+  EXPECT_THROW(optimizer_->step(), Error) << "a part of the state may have been replaced";
+}
+
+TEST_F(StateTensors, NameWhatIsOfAnotherSize) {
+  start(adamw());
+  step_both(2);
+  Saved saved = save(*optimizer_);
+  saved.tensors["0/0.exp_avg"] = saved.tensors["0/0.exp_avg"].flatten();
+  EXPECT_THAT(message_of<Error>([&] { restore(*optimizer_, saved); }), HasSubstr("0/0.exp_avg "));
+}
+
+}  // namespace
+}  // namespace spillway::test::state_tensors_test
