@@ -70,9 +70,15 @@ inline constexpr std::size_t kJsonMaxBytes = 1U << 20;
 inline constexpr std::size_t kJsonMaxDepth = 8;
 inline constexpr std::size_t kJsonMaxMembers = 1000;
 
+/// What a document may be; the defaults are those of a configuration.
+struct JsonLimits {
+  std::size_t bytes = kJsonMaxBytes;
+  std::size_t depth = kJsonMaxDepth;
+  std::size_t members = kJsonMaxMembers;  ///< Of one object.
+};
+
 /// Parses one document. `label` names it in messages.
-/// @throws ConfigError: no JSON (with line and column), above kJsonMaxBytes, nested deeper than kJsonMaxDepth, an
-/// object of more than kJsonMaxMembers members, or a key given twice (with its path).
-[[nodiscard]] Json parse_json(std::string_view text, std::string_view label);
+/// @throws ConfigError: no JSON (with line and column), above the limits, or a key given twice (with its path).
+[[nodiscard]] Json parse_json(std::string_view text, std::string_view label, const JsonLimits& limits = {});
 
 }  // namespace spillway::app

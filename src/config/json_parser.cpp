@@ -1,5 +1,7 @@
 // The one source that sees nlohmann-json. Its document type keeps the last of two equal keys, casts integers without a
 // word and recurses without limit; only its tokens are used here.
+#include <unordered_set>
+
 #include <nlohmann/json.hpp>
 
 #include <spillway/app/config/json.hpp>
@@ -13,7 +15,7 @@ constexpr std::size_t kShownBytes = 300;  // The parser quotes the last token, h
 
 class Builder final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  explicit Builder(std::string_view label) : label_(label) {}
+  Builder(std::string_view label, const JsonLimits& limits) : label_(label), limits_(limits) {}
 
   [[nodiscard]] Json take() { return std::move(root_); }
 
@@ -32,11 +34,11 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(string_t& name) override {
     auto& object = *path_.back()->get_if<Json::Object>();
-    if (path_.back()->find(name) != nullptr) {
+    if (!keys_.back().insert(name).second) {
       throw ConfigError(label_ + ": the key " + key_path(name) + " is given twice; keep one of them");
     }
-    if (object.size() == kJsonMaxMembers) {
-      throw ConfigError(label_ + ": an object has more than " + std::to_string(kJsonMaxMembers) + " keys");
+    if (object.size() == limits_.members) {
+      throw ConfigError(label_ + ": an object has more than " + std::to_string(limits_.members) + " keys");
     }
     object.emplace_back(std::move(name), Json());
     return true;
@@ -72,16 +74,18 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool open(Json container) {
-    if (path_.size() == kJsonMaxDepth) {
-      throw ConfigError(label_ + ": nested deeper than " + std::to_string(kJsonMaxDepth) + " levels");
+    if (path_.size() == limits_.depth) {
+      throw ConfigError(label_ + ": nested deeper than " + std::to_string(limits_.depth) + " levels");
     }
     // A container only grows while it is the last of the path, so these pointers stay valid.
     path_.push_back(place(std::move(container)));
+    keys_.emplace_back();
     return true;
   }
 
   bool close() {
     path_.pop_back();
+    keys_.pop_back();
     return true;
   }
 
@@ -97,18 +101,20 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   std::string label_;
+  JsonLimits limits_;
   Json root_;
   std::vector<Json*> path_;
+  std::vector<std::unordered_set<std::string>> keys_;  // Of each container of the path.
 };
 
 }  // namespace
 
-Json parse_json(std::string_view text, std::string_view label) {
-  if (text.size() > kJsonMaxBytes) {
-    throw ConfigError(std::string(label) + ": larger than " + std::to_string(kJsonMaxBytes) +
+Json parse_json(std::string_view text, std::string_view label, const JsonLimits& limits) {
+  if (text.size() > limits.bytes) {
+    throw ConfigError(std::string(label) + ": larger than " + std::to_string(limits.bytes) +
                       " bytes; a configuration is a few kilobytes");
   }
-  Builder builder(label);
+  Builder builder(label, limits);
   nlohmann::json::sax_parse(text, &builder);
   return builder.take();
 }

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <spillway/app/config/json.hpp>
@@ -18,9 +19,28 @@ namespace {
                  .advice = "the run's folder (--out) must be writable and have space"});
 }
 
+/// The bytes of the first `count` lines; of all whole ones where there are fewer.
+std::uintmax_t length_of_lines(const std::filesystem::path& path, std::uint64_t count) {
+  std::ifstream file(path, std::ios::binary);
+  std::uintmax_t length = 0;
+  for (std::string line; count > 0 && std::getline(file, line) && !file.eof(); --count) length += line.size() + 1;
+  return length;
+}
+
+void cut(const std::filesystem::path& path, std::uintmax_t length) {
+  std::error_code error;
+  std::filesystem::resize_file(path, length, error);
+  if (error && error != std::errc::no_such_file_or_directory) {
+    errno = error.value();
+    fail("truncate", path, length);
+  }
+}
+
 }  // namespace
 
-MetricsWriter::MetricsWriter(std::filesystem::path path) : path_(std::move(path)), file_(path_, std::ios::trunc) {
+MetricsWriter::MetricsWriter(std::filesystem::path path, std::uint64_t keep_lines) : path_(std::move(path)) {
+  if (keep_lines > 0) cut(path_, length_of_lines(path_, keep_lines));
+  file_.open(path_, keep_lines > 0 ? std::ios::app : std::ios::trunc);
   if (!file_) {
     fail("open", path_, 0);
   }

@@ -37,8 +37,8 @@ struct StepMetrics {
 /// is not finite becomes null.
 class MetricsWriter {
  public:
-  /// Begins the file anew. @throws IoError.
-  explicit MetricsWriter(std::filesystem::path path);
+  /// Goes on after the first `keep_lines` lines of the file that is there; 0 begins it anew. @throws IoError.
+  explicit MetricsWriter(std::filesystem::path path, std::uint64_t keep_lines = 0);
   /// The line has reached the operating system on return, so that a killed run keeps it. @throws IoError.
   void write(const StepMetrics& metrics);
 
