@@ -22,18 +22,14 @@ struct Absent {
 
 constexpr std::array kAbsentCommands = {
     Absent{"eval", "`spillway train` reports the few-label accuracy of its encoder when it ends"},
-    Absent{"inspect", "there are no checkpoints yet"},
-    Absent{"verify", "there are no checkpoints yet"},
-    Absent{"export", "there are no checkpoints yet"},
+    Absent{"inspect", "manifest.json in a checkpoint says what is in it"},
+    Absent{"verify", "`spillway train --resume` verifies a checkpoint before it takes it"},
+    Absent{"export", "the weights are in a checkpoint's rank_0.safetensors, which every reader of the format takes"},
 };
 
 constexpr std::array kAbsentBenches = {
     Absent{"step", "the programs in build/default/bench measure a step"},
     Absent{"data", "`spillway bench io` is the bench that there is"},
-};
-
-constexpr std::array kAbsentTrainFlags = {
-    Absent{"--resume", "there are no checkpoints yet: a run starts anew"},
 };
 
 [[noreturn]] void refuse(const std::string& what, std::string_view instead) {
@@ -105,11 +101,8 @@ void add_train(CLI::App& app, TrainFlags& flags) {
   add_run_options(train, flags);
   train->add_option("--trace", flags.trace, "Write what happened when to this file, for ui.perfetto.dev");
   train->add_flag("--no-progress", flags.no_progress, "Plain lines instead of a progress bar");
-  for (const Absent& absent : kAbsentTrainFlags) {
-    train->add_option_function<std::string>(
-        std::string(absent.name), [absent](const std::string&) { refuse(std::string(absent.name), absent.instead); },
-        "not in this version");
-  }
+  train->add_option("--resume", flags.resume,
+                    "Go on from a checkpoint, or from the newest in a run's folder; auto: in --out, if there is one");
 }
 
 void add_plan(CLI::App& app, PlanFlags& flags) {

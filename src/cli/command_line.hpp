@@ -32,7 +32,8 @@ struct TrainFlags {
   bool deterministic = false;
   bool strict = false;
   bool no_progress = false;
-  std::optional<std::string> trace = {};  ///< --trace: a file.
+  std::optional<std::string> trace = {};   ///< --trace: a file.
+  std::optional<std::string> resume = {};  ///< --resume: a folder, or auto.
 };
 
 /// The flags of `spillway probe`.

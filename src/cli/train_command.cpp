@@ -55,7 +55,7 @@ int run_train(const TrainFlags& flags) {
 
   const StopSignal stop;
   const std::optional<unsigned> columns = flags.no_progress ? std::nullopt : terminal_columns(STDOUT_FILENO);
-  train(resolved.config, {std::cout, columns, &stop, flags.trace});
+  train(resolved.config, {std::cout, columns, &stop, flags.trace, flags.resume});
   const std::optional<int> signal = stop.received();
   return signal ? 128 + *signal : 0;
 }

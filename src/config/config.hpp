@@ -230,6 +230,14 @@ struct EvaluationConfig {
   bool operator==(const EvaluationConfig&) const = default;
 };
 
+/// `checkpoint`: when the run is written down, and what of it is kept. It also is at its end and after a signal.
+struct CheckpointConfig {
+  std::uint64_t every = 0;       ///< Optimizer steps from one to the next; 0: at the end of each epoch.
+  std::uint64_t keep_last = 2;   ///< The newest ones are kept,
+  std::uint64_t keep_every = 0;  ///< and those of steps that are multiples of this; 0: of none.
+  bool operator==(const CheckpointConfig&) const = default;
+};
+
 /// Everything that a training run is made of. Plain data; load_config checks it.
 struct Config {
   Method method = Method::kMoco;
@@ -260,6 +268,7 @@ struct Config {
   EncoderConfig encoder;
   OffloadConfig offload;
   EvaluationConfig evaluation;
+  CheckpointConfig checkpoint;
 
   /// Whether the method compares with a bank of negatives.
   [[nodiscard]] bool has_bank() const noexcept { return method == Method::kMoco; }

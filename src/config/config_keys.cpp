@@ -138,6 +138,12 @@ void visit_run(BlockVisitor& visitor, Config& config) {
   visitor.boolean("dump_state", config.dump_state);
 }
 
+void visit_checkpoint(BlockVisitor& visitor, CheckpointConfig& config) {
+  visitor.integer("every", config.every, {});
+  visitor.integer("keep_last", config.keep_last, kCount);
+  visitor.integer("keep_every", config.keep_every, {});
+}
+
 }  // namespace
 
 void visit_config(BlockVisitor& visitor, Config& config) {
@@ -152,6 +158,8 @@ void visit_config(BlockVisitor& visitor, Config& config) {
   visitor.block("encoder", ours, [&](BlockVisitor& inner) { visit_encoder(inner, config.encoder); });
   visitor.block("offload", ours, [&](BlockVisitor& inner) { visit_offload(inner, config.offload); });
   visitor.block("evaluation", ours, [&](BlockVisitor& inner) { visit_evaluation(inner, config.evaluation); });
+  // DeepSpeed has a block of this name too, whose keys are about the files of its own.
+  visitor.block("checkpoint", deepspeed, [&](BlockVisitor& inner) { visit_checkpoint(inner, config.checkpoint); });
 }
 
 std::string_view to_string(Method method) noexcept { return kMethods[static_cast<std::size_t>(method)]; }

@@ -115,7 +115,6 @@ constexpr std::array kInertKeys = {
     InertKey{"csv_monitor.enabled", Kind::kBoolean, Notice::kUnlessDefault, "false"},
     InertKey{"csv_monitor.output_path", Kind::kText, Notice::kNever, "\"\""},
     InertKey{"csv_monitor.job_name", Kind::kText, Notice::kNever, "\"DeepSpeedJobName\""},
-    InertKey{"checkpoint", Kind::kBlock, Notice::kNever},
     InertKey{"checkpoint.tag_validation", Kind::kText, Notice::kNever, "\"Warn\""},
     InertKey{"checkpoint.load_universal", Kind::kBoolean, Notice::kNever, "false"},
     InertKey{"checkpoint.use_node_local_storage", Kind::kBoolean, Notice::kNever, "false"},

@@ -62,6 +62,12 @@ Moco::Moco(const Config& config, ImageGeometry geometry, std::shared_ptr<offload
       bank_(std::move(tiers), bank_options(config)),
       window_(bank_) {}
 
+std::vector<NamedTensor> Moco::state() const {
+  std::vector<NamedTensor> state = TrainingMethod::state();
+  for (NamedTensor& tensor : momentum_encoder_.state()) state.push_back(std::move(tensor));
+  return state;
+}
+
 at::Tensor Moco::loss(const ViewPair& batch) {
   const at::Tensor q = network().project(batch.view0);
   const at::Tensor k = momentum_encoder_.encode(batch.view1, shuffled_rows(batch.view1.size(0), batch.key_order));

@@ -32,6 +32,8 @@ class Moco final : public TrainingMethod {
   /// @throws what NegativeBank's constructor throws.
   Moco(const Config& config, ImageGeometry geometry, std::shared_ptr<offload::Tiers> tiers);
 
+  [[nodiscard]] std::vector<NamedTensor> state() const override;
+  void state_restored() override { momentum_encoder_.state_restored(); }
   [[nodiscard]] queue::NegativeBank* bank() noexcept override { return &bank_; }
   [[nodiscard]] std::vector<NamedTensor> parameters() const override;
   [[nodiscard]] std::vector<NamedTensor> undecayed_parameters() const override { return temperature_.parameters(); }

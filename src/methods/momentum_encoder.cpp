@@ -44,6 +44,14 @@ MomentumEncoder::MomentumEncoder(ProjectedEncoder network, const ProjectedEncode
   network_.train(true);
 }
 
+std::vector<NamedTensor> MomentumEncoder::state() const {
+  std::vector<NamedTensor> state = network_.parameters();
+  for (std::size_t i = 0; i < state.size(); ++i) state[i].tensor = average_.masters()[i];
+  for (NamedTensor& buffer : network_.buffers()) state.push_back(std::move(buffer));
+  for (NamedTensor& tensor : state) tensor.name.insert(0, "momentum_encoder.");
+  return state;
+}
+
 at::Tensor MomentumEncoder::encode(const at::Tensor& images) {
   const at::NoGradGuard no_grad;
   return network_.project(images);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -49,6 +50,11 @@ class MomentumEncoder {
   void set_momentum(double momentum) { average_.set_momentum(momentum); }
   /// key = momentum * key + (1 - momentum) * followed, for every parameter. Call it once after each optimizer step.
   void follow() { average_.follow(); }
+
+  /// The average before rounding, and running statistics, as TrainingMethod::state() wants them.
+  [[nodiscard]] std::vector<NamedTensor> state() const;
+  /// After the tensors of state() were written to.
+  void state_restored() { average_.publish(); }
 
   [[nodiscard]] const ProjectedEncoder& network() const noexcept { return network_; }
 

@@ -1,5 +1,7 @@
 #include <spillway/app/methods/predictive.hpp>
 
+#include <utility>
+
 #include <spillway/queue/cosine_loss.hpp>
 
 namespace spillway::app {
@@ -18,6 +20,18 @@ std::vector<NamedTensor> Predictive::parameters() const {
   std::vector<NamedTensor> parameters = TrainingMethod::parameters();
   for (NamedTensor& parameter : predictor_.parameters()) parameters.push_back(std::move(parameter));
   return parameters;
+}
+
+std::vector<NamedTensor> Predictive::state() const {
+  std::vector<NamedTensor> state = TrainingMethod::state();
+  if (target_) {
+    for (NamedTensor& tensor : target_->state()) state.push_back(std::move(tensor));
+  }
+  return state;
+}
+
+void Predictive::state_restored() {
+  if (target_) target_->state_restored();
 }
 
 at::Tensor Predictive::loss(const ViewPair& batch) {

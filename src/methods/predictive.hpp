@@ -23,6 +23,8 @@ class Predictive final : public TrainingMethod {
 
   [[nodiscard]] std::vector<NamedTensor> parameters() const override;
   void begin_step(std::uint64_t step, std::uint64_t steps) override;
+  [[nodiscard]] std::vector<NamedTensor> state() const override;
+  void state_restored() override;
   /// The mean over both directions. @throws what byol_loss and simsiam_loss throw.
   [[nodiscard]] at::Tensor loss(const ViewPair& batch) override;
   /// BYOL's target follows.

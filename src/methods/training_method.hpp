@@ -55,6 +55,14 @@ class TrainingMethod {
   [[nodiscard]] virtual std::vector<NamedTensor> undecayed_parameters() const { return {}; }
   /// Null where a window is the sum of its micro-batches.
   [[nodiscard]] virtual WindowLoss* window_loss() noexcept { return nullptr; }
+  /// Every tensor that a resumed run has to have back beside the bank's: parameters, running statistics, and those of
+  /// a momentum encoder under `momentum_encoder.`. They share storage with the method; state_restored() after writing.
+  [[nodiscard]] virtual std::vector<NamedTensor> state() const {
+    std::vector<NamedTensor> state = parameters();
+    for (NamedTensor& buffer : network_.buffers()) state.push_back(std::move(buffer));
+    return state;
+  }
+  virtual void state_restored() {}
   /// Null where the method has none.
   [[nodiscard]] virtual queue::NegativeBank* bank() noexcept { return nullptr; }
 

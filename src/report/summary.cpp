@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
+#include <limits>
+#include <string_view>
 #include <system_error>
 
 #include <spillway/offload/error.hpp>
@@ -50,6 +52,34 @@ std::string tier_line(const char* name, const TierSummary& tier) {
          offload::format_bytes(tier.budget_bytes) + "\n";
 }
 
+void read(const Json& json, std::string_view key, std::uint64_t& value) {
+  const Json* const found = json.find(key);
+  if (const auto* const number = found == nullptr ? nullptr : found->get_if<std::uint64_t>()) value = *number;
+}
+
+void read(const Json& json, std::string_view key, double& value) {
+  const Json* const found = json.find(key);
+  if (found == nullptr) return;
+  if (found->is_null()) value = std::numeric_limits<double>::quiet_NaN();
+  if (const auto* const number = found->get_if<double>()) value = *number;
+  if (const auto* const whole = found->get_if<std::uint64_t>()) value = static_cast<double>(*whole);
+}
+
+void read(const Json& json, std::string_view key, Accuracies& accuracies) {
+  if (const Json* const found = json.find(key)) {
+    read(*found, "raw", accuracies.raw);
+    read(*found, "untrained", accuracies.untrained);
+    read(*found, "trained", accuracies.trained);
+  }
+}
+
+void read(const Json& json, std::string_view key, TierSummary& tier) {
+  if (const Json* const found = json.find(key)) {
+    read(*found, "budget_bytes", tier.budget_bytes);
+    read(*found, "peak_bytes", tier.peak_bytes);
+  }
+}
+
 std::string prediction(const Summary& summary) {
   return summary.steps_off_prediction == 0
              ? "as predicted in every step"
@@ -78,6 +108,33 @@ Json to_json(const Summary& summary) {
       {"threads", summary.threads},
       {"weights_xxh3", summary.weights_xxh3},
   };
+}
+
+Summary summary_of(const Json& json) {
+  Summary summary;
+  read(json, "steps", summary.steps);
+  read(json, "loss_first", summary.loss_first);
+  read(json, "loss_last", summary.loss_last);
+  read(json, "accuracy", summary.accuracy);
+  if (const Json* const accuracy = json.find("accuracy")) read(*accuracy, "knn", summary.knn_accuracy);
+  read(json, "seconds", summary.seconds);
+  read(json, "stall_share", summary.stall_share);
+  read(json, "read_bytes", summary.read_bytes);
+  read(json, "write_bytes", summary.write_bytes);
+  read(json, "predicted_read_bytes", summary.predicted_read_bytes);
+  read(json, "predicted_write_bytes", summary.predicted_write_bytes);
+  read(json, "steps_off_prediction", summary.steps_off_prediction);
+  if (const Json* const tiers = json.find("tiers")) {
+    read(*tiers, "device", summary.device);
+    read(*tiers, "host", summary.host);
+    read(*tiers, "disk", summary.disk);
+  }
+  read(json, "peak_rss_bytes", summary.peak_rss_bytes);
+  read(json, "threads", summary.threads);
+  if (const Json* const hash = json.find("weights_xxh3"); hash != nullptr && hash->get_if<std::string>() != nullptr) {
+    summary.weights_xxh3 = *hash->get_if<std::string>();
+  }
+  return summary;
 }
 
 std::string describe(const Summary& summary) {

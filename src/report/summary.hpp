@@ -45,6 +45,9 @@ struct Summary {
 /// The summary under the names of its fields, the tiers in an object `tiers`, kNN accuracies in `accuracy.knn`.
 [[nodiscard]] Json to_json(const Summary& summary);
 
+/// Undoes to_json(). What is missing keeps its default; null is not a number.
+[[nodiscard]] Summary summary_of(const Json& json);
+
 /// A few lines for a person: losses, accuracies, bytes per step, stall, peak of each tier against its budget.
 [[nodiscard]] std::string describe(const Summary& summary);
 

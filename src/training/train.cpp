@@ -23,6 +23,8 @@
 #include <spillway/app/training/lr_schedule.hpp>
 #include <spillway/app/training/optimizer_factory.hpp>
 #include <spillway/app/training/peak_memory.hpp>
+#include <spillway/app/training/resume.hpp>
+#include <spillway/app/training/run_checkpoint.hpp>
 #include <spillway/app/training/run_parts.hpp>
 #include <spillway/app/training/run_plan.hpp>
 #include <spillway/app/training/step_breakdown.hpp>
@@ -57,17 +59,23 @@ void prepare_folder(const Config& config) {
                    .error_number = error.value(),
                    .advice = "name a folder for the run that can be written (--out)"});
   }
-  std::filesystem::remove(folder / "summary.json", error);
   write_json_file(folder / "config.json", to_json(config));
 }
 
+constexpr unsigned kFailedCheckpoints = 3;  // In a row; more would be a run that is not written down at all.
+
 class Run {
  public:
-  Run(const Config& config, const TrainOptions& options, Dataset dataset);
+  Run(const Config& config, const TrainOptions& options, Dataset dataset, ResumePoint start);
   Summary operator()();
 
  private:
   void announce();
+  void begin(const optimizer::StepBytes& predicted);
+  void resume();
+  std::optional<Summary> finished_before();
+  void save(std::uint64_t step);
+  [[nodiscard]] bool due(std::uint64_t step) const;
   optimizer::StepBytes predict_all();
   void loop();
   void write_trace();
@@ -80,6 +88,8 @@ class Run {
 
   const Config& config_;
   const TrainOptions& options_;
+  const ResumePoint resume_;
+  const std::filesystem::path checkpoints_;
   const Clock::time_point start_ = Clock::now();
   std::unique_ptr<distributed::Collective> ranks_;
   Dataset dataset_;
@@ -96,6 +106,9 @@ class Run {
   std::optional<EncoderAccuracy> accuracy_;  // Of the weights as they are.
   double steps_s_ = 0.0;
   double stall_s_ = 0.0;
+  double seconds_before_ = 0.0;   // Of the run that was resumed.
+  std::uint64_t first_step_ = 0;  // Steps that it had done.
+  unsigned failed_checkpoints_ = 0;
   Summary summary_;
 };
 
@@ -109,9 +122,11 @@ ProgressOptions progress_options(const Config& config, const TrainOptions& optio
   return progress;
 }
 
-Run::Run(const Config& config, const TrainOptions& options, Dataset dataset)
+Run::Run(const Config& config, const TrainOptions& options, Dataset dataset, ResumePoint start)
     : config_(config),
       options_(options),
+      resume_(std::move(start)),
+      checkpoints_(checkpoint_root(config.out)),
       ranks_(connect_only_rank()),
       dataset_(std::move(dataset)),
       plan_(config, dataset_.images.train.size()),
@@ -122,7 +137,8 @@ Run::Run(const Config& config, const TrainOptions& options, Dataset dataset)
       forecast_(parts_.forecast()),
       schedule_(config.scheduler, config.optimizer.lr, plan_.steps()),
       times_(config.steps_per_print),
-      metrics_(std::filesystem::path(config.out) / "metrics.jsonl") {}
+      metrics_(std::filesystem::path(config.out) / "metrics.jsonl",
+               resume_.in_place ? resume_.found->manifest.step : 0) {}
 
 void Run::announce() {
   const ImageSet& train = dataset_.images.train;
@@ -133,6 +149,7 @@ void Run::announce() {
       std::to_string(config_.train_batch_size) + " images, " + std::to_string(at::get_num_threads()) + " threads");
   for (const std::string& note : dataset_.notes) progress_.message(note);
   if (config_.dump_state) progress_.message(to_json(config_).dump(2));
+  for (const std::string& note : resume_.notes) progress_.message(note);
   if (config_.has_bank()) {
     progress_.message("the bank starts empty, so that the loss rises while its " +
                       std::to_string(config_.contrastive.queue_size) + " rows fill up");
@@ -156,16 +173,59 @@ optimizer::StepBytes Run::predict_all() {
   return sum;
 }
 
-Summary Run::operator()() {
-  announce();
-  const optimizer::StepBytes predicted = predict_all();
+/// The summary of a run that had ended already.
+std::optional<Summary> Run::finished_before() {
+  const std::filesystem::path path = std::filesystem::path(config_.out) / "summary.json";
+  std::ifstream file(path);
+  if (!resume_.in_place || resume_.found->manifest.step < plan_.steps() || !file) return std::nullopt;
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  Summary summary = summary_of(parse_json(text, path.string()));
+  progress_.message("the run has done all its " + std::to_string(plan_.steps()) + " steps; nothing is left to do");
+  options_.out << describe(summary) << std::flush;
+  return summary;
+}
+
+void Run::begin(const optimizer::StepBytes& predicted) {
+  std::error_code ignored;
+  std::filesystem::remove(std::filesystem::path(config_.out) / "summary.json", ignored);
+  summary_.loss_first = summary_.loss_last = std::numeric_limits<double>::quiet_NaN();
+  if (!resume_.in_place) {
+    if (const auto aside = put_checkpoints_aside(config_.out)) {
+      progress_.message("the checkpoints of an earlier run are in " + aside->string() + " now");
+    }
+  }
+  if (resume_.found) {
+    resume();
+  } else {
+    const EncoderAccuracy raw = measure(pixel_features(dataset_.images));
+    accuracy_ = measure(encoder_features(dataset_.images, parts_.method().network()));
+    summary_.accuracy = {.raw = raw.few_label, .untrained = accuracy_->few_label};
+    summary_.knn_accuracy = {.raw = raw.knn, .untrained = accuracy_->knn};
+  }
   summary_.predicted_read_bytes = predicted.read;
   summary_.predicted_write_bytes = predicted.written;
-  summary_.loss_first = summary_.loss_last = std::numeric_limits<double>::quiet_NaN();
-  const EncoderAccuracy raw = measure(pixel_features(dataset_.images));
-  accuracy_ = measure(encoder_features(dataset_.images, parts_.method().network()));
-  summary_.accuracy = {.raw = raw.few_label, .untrained = accuracy_->few_label};
-  summary_.knn_accuracy = {.raw = raw.knn, .untrained = accuracy_->knn};
+}
+
+void Run::resume() {
+  const RunProgress progress = restore_run(*resume_.found, parts_);
+  first_step_ = resume_.found->manifest.step;
+  summary_ = progress.summary;
+  seconds_before_ = summary_.seconds;
+  steps_s_ = progress.steps_s;
+  stall_s_ = progress.stall_s;
+  for (std::uint64_t step = 0; step < first_step_; ++step) static_cast<void>(forecast_.next(plan_.rows(step)));
+  progress_.message("resumed from " + resume_.found->path.string() + ", after " + std::to_string(first_step_) +
+                    " steps");
+  if (summary_.threads != static_cast<std::uint64_t>(at::get_num_threads())) {
+    progress_.message("it was made with " + std::to_string(summary_.threads) +
+                      " threads of LibTorch: with another number the last bits of sums may differ");
+  }
+}
+
+Summary Run::operator()() {
+  announce();
+  if (auto summary = finished_before()) return *summary;
+  begin(predict_all());
   try {
     loop();
   } catch (...) {
@@ -188,10 +248,11 @@ void Run::write_trace() {
 }
 
 void Run::loop() {
-  for (std::uint64_t index = 0; index < plan_.steps(); ++index) {
+  std::uint64_t saved = first_step_;
+  for (std::uint64_t index = first_step_; index < plan_.steps(); ++index) {
     if (options_.stop != nullptr && options_.stop->received()) {
-      progress_.message("stopped by a signal after " + std::to_string(index) +
-                        " steps; there are no checkpoints yet, a new run starts anew");
+      if (saved != index) save(index);
+      progress_.message("stopped by a signal after " + std::to_string(index) + " steps; --resume auto goes on");
       return;
     }
     StepMetrics metrics = step(index);
@@ -199,7 +260,34 @@ void Run::loop() {
     evaluate_after(index, metrics);
     metrics_.write(metrics);
     progress_.step(metrics);
+    if (due(index + 1)) {
+      save(index + 1);
+      saved = index + 1;
+    }
   }
+}
+
+/// Whether a checkpoint is to be written after `step` steps.
+bool Run::due(std::uint64_t step) const {
+  if (step == plan_.steps()) return true;
+  return config_.checkpoint.every != 0 ? step % config_.checkpoint.every == 0 : step % plan_.steps_per_epoch() == 0;
+}
+
+/// A checkpoint that can't be written costs the run nothing, until it happens time and again.
+void Run::save(std::uint64_t step) {
+  RunProgress progress{summary_, steps_s_, stall_s_};
+  progress.summary.seconds = seconds_before_ + seconds_since(start_);
+  progress.summary.threads = static_cast<std::uint64_t>(at::get_num_threads());
+  try {
+    save_run(checkpoints_, step, to_json(config_), progress, parts_);
+    failed_checkpoints_ = 0;
+  } catch (const IoError& error) {
+    if (++failed_checkpoints_ == kFailedCheckpoints) throw;
+    progress_.message("no checkpoint after step " + std::to_string(step) + ": " + error.what() +
+                      "; the run goes on, the checkpoints before are as they were");
+    return;
+  }
+  remove_old_checkpoints(checkpoints_, config_.checkpoint.keep_last, config_.checkpoint.keep_every);
 }
 
 StepMetrics Run::step(std::uint64_t index) {
@@ -274,7 +362,7 @@ Summary Run::finish() {
   if (!accuracy_) accuracy_ = measure(encoder_features(dataset_.images, parts_.method().network()));
   summary_.accuracy.trained = accuracy_->few_label;
   summary_.knn_accuracy.trained = accuracy_->knn;
-  summary_.seconds = seconds_since(start_);
+  summary_.seconds = seconds_before_ + seconds_since(start_);
   summary_.stall_share = steps_s_ > 0.0 ? stall_s_ / steps_s_ : 0.0;
   summary_.host = {parts_.tiers().host().limit_bytes(), parts_.tiers().host().peak_bytes()};
   if (parts_.tiers().has_disk())
@@ -290,10 +378,12 @@ Summary Run::finish() {
 }  // namespace
 
 Summary train(const Config& config, const TrainOptions& options) {
+  ResumePoint start = find_resume_point(options.resume, config.out);
+  if (start.found) check_resumable(*start.found, to_json(config));
   prepare_folder(config);
   at::globalContext().setDeterministicAlgorithms(config.deterministic, /*warn_only=*/false);
   at::manual_seed(config.seed);
-  return Run(config, options, load_dataset(config.data, config.seed))();
+  return Run(config, options, load_dataset(config.data, config.seed), std::move(start))();
 }
 
 }  // namespace spillway::app

@@ -131,7 +131,6 @@ TEST(CommandLine, SaysOfWhatIsStillMissingThatItIs) {
                                                          {"bench", "step"},
                                                          {"bench", "data"},
                                                          {"bench", "io", "--report", "a"},
-                                                         {"train", "--resume", "auto"},
                                                          {"train", "--nproc", "2"}};
   for (const auto& arguments : missing) {
     EXPECT_THAT(refusal(arguments), HasSubstr("not in this version; ")) << arguments.front();

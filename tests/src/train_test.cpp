@@ -17,38 +17,14 @@
 #include <spillway/offload/error.hpp>
 #include <support/temp_dir.hpp>
 
+#include "src/streamed_run.hpp"
 #include "support/errors.hpp"
 
 namespace spillway::app::train_test {
 namespace {
 
+using test::streamed_config;
 using ::testing::HasSubstr;
-
-/// A short run on synthetic images; its optimizer state and most of its bank are on disk.
-Config streamed_config(const test::TempDir& folder) {
-  Config config;
-  config.epochs = 3;
-  config.train_batch_size = 32;
-  config.micro_batch_size_per_gpu = 16;
-  config.gradient_accumulation_steps = 2;
-  config.out = folder / "run";
-  config.data.source = "synthetic";
-  config.data.synthetic = {.images = 250, .classes = 5, .side = 8};
-  config.encoder.kind = EncoderKind::kMlp;
-  config.encoder.hidden = {64, 64, 64, 64};
-  config.contrastive.projection_hidden_dim = 64;
-  config.contrastive.projection_dim = 16;
-  config.contrastive.queue_size = 256;
-  config.contrastive.bank.segment_rows = 32;
-  config.contrastive.bank.device = OffloadDevice::kNvme;
-  config.contrastive.bank.host_bytes = 256 * 16 * 4 + 6 * 4096;
-  config.zero.sub_group_size = 5000;
-  config.zero.offload_optimizer.device = OffloadDevice::kNvme;
-  config.offload.host_bytes = config.contrastive.bank.host_bytes + 5 * 36864;  // Four staging buffers, one block.
-  config.offload.nvme_paths = {folder.path()};
-  config.aio.queue_depth = 8;  // Set, so that no trial of the disk is made.
-  return config;
-}
 
 std::vector<Json> lines_of(const std::filesystem::path& path) {
   std::vector<Json> lines;
@@ -281,7 +257,8 @@ TEST(Train, ReplacesTheFilesOfAnEarlierRunAndLeavesNoOthers) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder / "run"))
     names.push_back(entry.path().filename());
-  EXPECT_THAT(names, ::testing::UnorderedElementsAre("config.json", "metrics.jsonl", "summary.json"));
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("config.json", "metrics.jsonl", "summary.json", "checkpoints",
+                                                     "checkpoints.1"));
 }
 
 TEST(Train, RefusesABudgetThatHoldsNotEvenTheStagingBuffers) {

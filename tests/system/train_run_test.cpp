@@ -69,7 +69,7 @@ TEST(TrainRun, SwapsToItsOwnFolderWhereNoneIsNamed) {
   (void)weights(place, options);
   EXPECT_GT(member<std::uint64_t>(place.summary(), "read_bytes"), 0U);
   EXPECT_THAT(names_in(place.run_folder()),
-              ::testing::UnorderedElementsAre("config.json", "metrics.jsonl", "summary.json"));
+              ::testing::UnorderedElementsAre("checkpoints", "config.json", "metrics.jsonl", "summary.json"));
 }
 
 TEST(TrainRun, LeavesNothingInTheSwapFolderWhenItIsKilled) {

@@ -145,7 +145,6 @@ TEST(WrongInput, ALauncherOfSeveralRanks) {
 
 TEST(WrongInput, WhatThisVersionDoesNotHave) {
   const Workplace place;
-  EXPECT_THAT(refusal(place.on_disk({"--resume", "auto"}), kUsage), HasSubstr("not in this version"));
   EXPECT_THAT(refusal({.arguments = {"eval"}}, kUsage), HasSubstr("not in this version"));
 }
 

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <spillway/app/checkpoint/durable_file.hpp>
+#include <spillway/app/config/json.hpp>
+
+namespace spillway::app {
+
+/// A file of a checkpoint.
+struct CheckpointFile {
+  std::string name;  ///< In the checkpoint's folder.
+  FileDigest digest;
+};
+
+/// manifest.json of a checkpoint: what is in it. `config` and `progress` are the run's.
+struct Manifest {
+  std::uint64_t step = 0;        ///< Optimizer steps that were done.
+  std::uint64_t world_size = 1;  ///< Ranks that wrote it.
+  std::vector<CheckpointFile> files;
+  Json config;
+  Json progress;
+};
+
+/// One checkpoint that is being written: a folder beside the place where it will be, that takes this place at once when
+/// all is on the disk. Not thread-safe.
+class CheckpointWriter {
+ public:
+  /// @param root  The folder of all checkpoints of a run, made where it is missing (mode 0700). @throws IoError.
+  CheckpointWriter(std::filesystem::path root, std::uint64_t step);
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+  /// Removes what was not committed.
+  ~CheckpointWriter();
+
+  /// Where the files are written.
+  [[nodiscard]] const std::filesystem::path& folder() const noexcept { return folder_; }
+  /// Writes the manifest, gives the folder its name, then names it in `root`/latest. After a crash at any instant the
+  /// newest checkpoint is this one or the one before. @throws IoError.
+  void commit(const Manifest& manifest);
+
+ private:
+  std::filesystem::path root_;
+  std::uint64_t step_;
+  std::filesystem::path folder_;
+  bool committed_ = false;
+};
+
+/// The checkpoints in `root`, newest first; none where there is no such folder.
+[[nodiscard]] std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& root);
+
+/// Reads the manifest and every file that it names. @throws Error naming the first thing that is not as it was
+/// written, IoError.
+[[nodiscard]] Manifest verify_checkpoint(const std::filesystem::path& checkpoint);
+
+struct FoundCheckpoint {
+  std::filesystem::path path;
+  Manifest manifest;
+};
+
+/// The newest one that verifies. @param skipped  is told why, for each that does not.
+[[nodiscard]] std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& root,
+                                                               const std::function<void(const std::string&)>& skipped);
+
+/// Removes all but the newest `keep_last` and those whose step is a multiple of `keep_every` (0: none is kept for
+/// that), and what runs that were killed left half-written. What can't be removed stays, to be tried again the next
+/// time. Nobody writes in `root` meanwhile.
+void remove_old_checkpoints(const std::filesystem::path& root, std::uint64_t keep_last, std::uint64_t keep_every);
+
+}  // namespace spillway::app

@@ -1,0 +1,116 @@
+#include <spillway/app/checkpoint/durable_file.hpp>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include <spillway/offload/checksum.hpp>
+#include <spillway/offload/error.hpp>
+
+namespace spillway::app {
+namespace {
+
+using offload::UniqueFd;
+
+constexpr std::size_t kPieceBytes = 1U << 20;
+
+[[noreturn]] void errno_failure(const std::string& operation, const std::filesystem::path& path, std::uint64_t offset,
+                                std::uint64_t bytes) {
+  throw IoError({.operation = operation,
+                 .path = path.string(),
+                 .offset = offset,
+                 .bytes = bytes,
+                 .error_number = errno,
+                 .advice = "checkpoints are in the run's folder (--out), which has to be writable and have space"});
+}
+
+/// As read(2) and write(2), but goes on after a signal. @returns what they return.
+template <typename Call>
+ssize_t uninterrupted(Call&& call) {
+  ssize_t result = 0;
+  do {
+    result = call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
+void synchronise(int file, const std::filesystem::path& path) {
+  if (::fsync(file) != 0) errno_failure("fsync", path, 0, 0);
+}
+
+}  // namespace
+
+DurableFile::DurableFile(std::filesystem::path path)
+    : path_(std::move(path)),
+      file_(UniqueFd::adopt(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600))) {
+  if (!file_) errno_failure("create", path_, 0, 0);
+  piece_.reserve(kPieceBytes);
+}
+
+void DurableFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const std::size_t count = std::min(bytes.size(), kPieceBytes - piece_.size());
+    piece_.insert(piece_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count));
+    bytes = bytes.subspan(count);
+    if (piece_.size() == kPieceBytes) drain();
+  }
+}
+
+void DurableFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+void DurableFile::drain() {
+  std::span<const std::byte> left = piece_;
+  while (!left.empty()) {
+    const ssize_t written = uninterrupted([&] { return ::write(file_.get(), left.data(), left.size()); });
+    if (written <= 0) errno_failure("write", path_, digest_.bytes + piece_.size() - left.size(), left.size());
+    left = left.subspan(static_cast<std::size_t>(written));
+  }
+  digest_.xxh3 = offload::xxh3_64(piece_, digest_.xxh3);
+  digest_.bytes += piece_.size();
+  piece_.clear();
+}
+
+FileDigest DurableFile::finish() {
+  if (!piece_.empty()) drain();
+  synchronise(file_.get(), path_);
+  file_ = {};
+  return digest_;
+}
+
+FileDigest digest_file(const std::filesystem::path& path) {
+  const UniqueFd file = UniqueFd::adopt(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0) errno_failure("open", path, 0, 0);
+  if (!S_ISREG(status.st_mode)) {
+    errno = EINVAL;
+    errno_failure("open", path, 0, 0);
+  }
+  FileDigest digest;
+  std::vector<std::byte> piece(kPieceBytes);
+  for (;;) {
+    std::size_t filled = 0;
+    while (filled < piece.size()) {
+      const ssize_t got =
+          uninterrupted([&] { return ::read(file.get(), piece.data() + filled, piece.size() - filled); });
+      if (got < 0) errno_failure("read", path, digest.bytes + filled, piece.size() - filled);
+      if (got == 0) break;
+      filled += static_cast<std::size_t>(got);
+    }
+    if (filled == 0) return digest;
+    digest.xxh3 = offload::xxh3_64({piece.data(), filled}, digest.xxh3);
+    digest.bytes += filled;
+  }
+}
+
+void synchronise_folder(const std::filesystem::path& folder) {
+  const UniqueFd opened = UniqueFd::adopt(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!opened) errno_failure("open folder", folder, 0, 0);
+  synchronise(opened.get(), folder);
+}
+
+}  // namespace spillway::app

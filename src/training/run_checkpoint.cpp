@@ -1,0 +1,241 @@
+#include <spillway/app/training/run_checkpoint.hpp>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/tensor.h>
+#include <torch/serialize/archive.h>
+
+#include <spillway/app/checkpoint/durable_file.hpp>
+#include <spillway/app/checkpoint/tensor_file.hpp>
+#include <spillway/offload/error.hpp>
+
+namespace spillway::app {
+namespace {
+
+constexpr const char* kTensors = "rank_0.safetensors";
+constexpr const char* kCounters = "rank_0.optimizer.pt";  // An archive of LibTorch.
+constexpr const char* kOptimizer = "optimizer.";          // Before the names of its state.
+constexpr const char* kGenerator = "generator.cpu";
+constexpr const char* kBankValues = "bank.values";
+constexpr const char* kBankScales = "bank.scales";
+constexpr const char* kBankLabels = "bank.labels";
+constexpr const char* kBankCounts = "bank.counts";  // Capacity, position, accepted rows, rejected rows.
+constexpr std::int64_t kBankPieceRows = 4096;
+
+TensorEntry entry_of(std::string name, const at::Tensor& tensor) {
+  return {std::move(name), tensor.scalar_type(), tensor.sizes().vec()};
+}
+
+at::Tensor counts_of(const queue::NegativeBank& bank) {
+  const queue::BankCounts counts = bank.counts();
+  return at::tensor({bank.capacity(), bank.position(), static_cast<std::int64_t>(counts.accepted_rows),
+                     static_cast<std::int64_t>(counts.rejected_rows)},
+                    at::TensorOptions(at::kLong));
+}
+
+std::vector<TensorEntry> bank_entries(const queue::NegativeBank& bank) {
+  const std::int64_t rows = bank.size();
+  std::vector<TensorEntry> entries{{kBankValues, bank.dtype(), {rows, bank.dim()}}};
+  if (bank.dtype() == at::kChar) entries.push_back({kBankScales, at::kFloat, {rows}});
+  if (bank.has_labels()) entries.push_back({kBankLabels, at::kLong, {rows}});
+  entries.push_back({kBankCounts, at::kLong, {4}});
+  return entries;
+}
+
+/// What lies beside the values is little, and waits in memory until they are all written.
+void append_bank(queue::NegativeBank& bank, TensorFileWriter& writer) {
+  std::vector<at::Tensor> scales;
+  std::vector<at::Tensor> labels;
+  bank.scan_stored([&](const queue::StoredRows& rows) {
+    writer.append(rows.values);
+    if (rows.scales.defined()) scales.push_back(rows.scales.clone());
+    if (rows.labels.defined()) labels.push_back(rows.labels.clone());
+  });
+  for (const at::Tensor& piece : scales) writer.append(piece);
+  for (const at::Tensor& piece : labels) writer.append(piece);
+  writer.append(counts_of(bank));
+}
+
+CheckpointFile write_tensors(const std::filesystem::path& folder, RunParts& parts) {
+  const at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const at::Tensor generator_state = generator.get_state();
+  std::vector<TensorEntry> entries;
+  const std::vector<NamedTensor> state = parts.method().state();
+  for (const NamedTensor& tensor : state) entries.push_back(entry_of(tensor.name, tensor.tensor));
+  entries.push_back(entry_of(kGenerator, generator_state));
+  parts.optimizer().list_state([&](const std::string& name, const at::Tensor& tensor) {
+    entries.push_back(entry_of(kOptimizer + name, tensor));
+  });
+  queue::NegativeBank* const bank = parts.method().bank();
+  if (bank != nullptr) std::ranges::copy(bank_entries(*bank), std::back_inserter(entries));
+
+  TensorFileWriter writer(folder / kTensors, std::move(entries));
+  for (const NamedTensor& tensor : state) writer.append(tensor.tensor);
+  writer.append(generator_state);
+  parts.optimizer().visit_state([&](const std::string&, const at::Tensor& tensor) { writer.append(tensor); });
+  if (bank != nullptr) append_bank(*bank, writer);
+  return {kTensors, writer.finish()};
+}
+
+CheckpointFile write_counters(const std::filesystem::path& folder, RunParts& parts) {
+  torch::serialize::OutputArchive archive;
+  parts.optimizer().save_counters(archive);
+  DurableFile file(folder / kCounters);
+  archive.save_to([&](const void* bytes, std::size_t count) {
+    file.write({static_cast<const std::byte*>(bytes), count});
+    return count;
+  });
+  return {kCounters, file.finish()};
+}
+
+/// @returns the tensor's entry. @throws Error where the file has none of this kind.
+void check_entry(const TensorFileReader& file, const TensorEntry& wanted, bool any_rows = false) {
+  const TensorEntry* const entry = file.find(wanted.name);
+  const auto sizes = [&](const TensorEntry& of) {
+    return any_rows ? std::vector(of.sizes.begin() + std::min<std::ptrdiff_t>(1, std::ssize(of.sizes)), of.sizes.end())
+                    : of.sizes;
+  };
+  if (entry == nullptr || entry->dtype != wanted.dtype || entry->sizes.size() != wanted.sizes.size() ||
+      sizes(*entry) != sizes(wanted)) {
+    throw Error("the checkpoint's tensor " + wanted.name + (entry == nullptr ? " is missing" : " is of another size") +
+                ": it is not of this run's network; nothing of it was used");
+  }
+}
+
+void restore_bank(const TensorFileReader& file, queue::NegativeBank& bank) {
+  const at::Tensor counts = file.read(kBankCounts);
+  const auto* const count = counts.const_data_ptr<std::int64_t>();
+  const std::int64_t rows = file.find(kBankValues)->sizes[0];
+  bank.clear();
+  if (count[0] >= 1 && count[0] <= bank.options().capacity_limit()) bank.resize(count[0]);  // Its length then.
+  for (std::int64_t first = 0; first < rows; first += kBankPieceRows) {
+    const std::int64_t piece = std::min(kBankPieceRows, rows - first);
+    const auto read = [&](const char* name) {
+      return file.has(name) ? file.read_rows(name, first, piece) : at::Tensor();
+    };
+    bank.append({read(kBankValues), read(kBankScales), read(kBankLabels)});
+  }
+  const bool same = count[0] == bank.capacity();
+  bank.restore_counts(same ? count[1] : bank.size() % bank.capacity(),
+                      {static_cast<std::uint64_t>(count[2]), static_cast<std::uint64_t>(count[3]), 0});
+}
+
+void check_tensors(const TensorFileReader& file, RunParts& parts) {
+  for (const NamedTensor& tensor : parts.method().state()) check_entry(file, entry_of(tensor.name, tensor.tensor));
+  check_entry(file, entry_of(kGenerator, at::detail::getDefaultCPUGenerator().get_state()));
+  if (const queue::NegativeBank* const bank = parts.method().bank()) {
+    for (const TensorEntry& entry : bank_entries(*bank)) check_entry(file, entry, entry.name != kBankCounts);
+  }
+}
+
+double number(const Json& json, std::string_view key) {
+  const Json* const found = json.find(key);
+  if (const auto* const value = found == nullptr ? nullptr : found->get_if<double>()) return *value;
+  if (const auto* const whole = found == nullptr ? nullptr : found->get_if<std::uint64_t>()) {
+    return static_cast<double>(*whole);
+  }
+  return 0.0;
+}
+
+Json to_json(const RunProgress& progress) {
+  return Json::Object{
+      {"summary", to_json(progress.summary)}, {"steps_s", progress.steps_s}, {"stall_s", progress.stall_s}};
+}
+
+RunProgress progress_of(const Json& json) {
+  const Json* const summary = json.find("summary");
+  return {summary == nullptr ? Summary() : summary_of(*summary), number(json, "steps_s"), number(json, "stall_s")};
+}
+
+/// Keys, and blocks of them, that say where and how a run is and not what comes out.
+constexpr std::array<std::string_view, 14> kFree = {"out",
+                                                    "epochs",
+                                                    "steps",
+                                                    "steps_per_print",
+                                                    "deterministic",
+                                                    "wall_clock_breakdown",
+                                                    "aio",
+                                                    "offload",
+                                                    "checkpoint",
+                                                    "evaluation",
+                                                    "contrastive.bank.device",
+                                                    "contrastive.bank.host_bytes",
+                                                    "contrastive.bank.segment_rows",
+                                                    "zero_optimization"};
+
+void compare(const std::string& path, const Json* there, const Json* here, std::vector<std::string>& differences) {
+  if (std::ranges::find(kFree, path) != kFree.end()) return;
+  const auto* const object = here == nullptr ? nullptr : here->get_if<Json::Object>();
+  const auto* const other = there == nullptr ? nullptr : there->get_if<Json::Object>();
+  if (object == nullptr || other == nullptr) {
+    if (there != nullptr && here != nullptr && *there == *here) return;
+    const auto shown = [](const Json* json) { return json == nullptr ? std::string("nothing") : json->dump(); };
+    differences.push_back(path + ": " + shown(there) + " there, " + shown(here) + " here");
+    return;
+  }
+  const std::string prefix = path.empty() ? "" : path + ".";
+  for (const auto& [key, value] : *object) compare(prefix + key, there->find(key), &value, differences);
+  for (const auto& [key, value] : *other) {
+    if (here->find(key) == nullptr) compare(prefix + key, &value, nullptr, differences);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> differences_of_results(const Json& there, const Json& here) {
+  std::vector<std::string> differences;
+  compare("", &there, &here, differences);
+  return differences;
+}
+
+void save_run(const std::filesystem::path& root, std::uint64_t step, const Json& config, const RunProgress& progress,
+              RunParts& parts) {
+  const at::NoGradGuard no_grad;
+  CheckpointWriter writer(root, step);
+  Manifest manifest;
+  manifest.step = step;
+  manifest.config = config;
+  manifest.progress = to_json(progress);
+  manifest.files.push_back(write_tensors(writer.folder(), parts));
+  manifest.files.push_back(write_counters(writer.folder(), parts));
+  writer.commit(manifest);
+}
+
+void check_resumable(const FoundCheckpoint& found, const Json& config) {
+  const std::vector<std::string> differences = differences_of_results(found.manifest.config, config);
+  if (!differences.empty()) {
+    std::string text = found.path.string() + " is of a run with another configuration:";
+    for (const std::string& difference : differences) text += " " + difference + ";";
+    throw ConfigError(text + " resume with the configuration that it was made with (config.json beside checkpoints/)");
+  }
+  if (found.manifest.world_size != 1) {
+    throw ConfigError(found.path.string() + " was written by " + std::to_string(found.manifest.world_size) +
+                      " ranks; this version resumes on as many, and `train` runs one");
+  }
+}
+
+RunProgress restore_run(const FoundCheckpoint& found, RunParts& parts) {
+  const at::NoGradGuard no_grad;
+  const TensorFileReader file(found.path / kTensors);
+  check_tensors(file, parts);
+  for (const NamedTensor& tensor : parts.method().state()) tensor.tensor.copy_(file.read(tensor.name));
+  parts.method().state_restored();
+  torch::serialize::InputArchive counters;
+  counters.load_from((found.path / kCounters).string());
+  parts.optimizer().load_counters(counters);
+  parts.optimizer().restore_state([&](const std::string& name) { return file.read(kOptimizer + name); });
+  if (parts.method().bank() != nullptr) restore_bank(file, *parts.method().bank());
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  generator.set_state(file.read(kGenerator));
+  return progress_of(found.manifest.progress);
+}
+
+}  // namespace spillway::app

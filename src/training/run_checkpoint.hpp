@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <spillway/app/checkpoint/checkpoint_folder.hpp>
+#include <spillway/app/config/json.hpp>
+#include <spillway/app/report/summary.hpp>
+#include <spillway/app/training/run_parts.hpp>
+
+namespace spillway::app {
+
+/// What a run has to remember beside its parts, so that its summary is that of all its steps.
+struct RunProgress {
+  Summary summary;       ///< Of the steps that were done, without what only its end knows.
+  double steps_s = 0.0;  ///< Time in steps.
+  double stall_s = 0.0;  ///< Of it, waiting.
+};
+
+/// Writes the run as it is after `step` optimizer steps into a new checkpoint in `root`: every tensor of the method,
+/// the optimizer's state a block at a time, the bank's rows a segment at a time, counters, and the state of LibTorch's
+/// default generator. Memory does not grow with state or bank. @throws IoError: what was there before is untouched.
+void save_run(const std::filesystem::path& root, std::uint64_t step, const Json& config, const RunProgress& progress,
+              RunParts& parts);
+
+/// @throws ConfigError where the checkpoint is of another configuration, naming each difference that would change a
+/// result, or of several ranks.
+void check_resumable(const FoundCheckpoint& found, const Json& config);
+
+/// Puts a run that has not begun where the checkpoint was. `found` was verified and is resumable. What does not fit is
+/// found before anything changes, as far as the files' headers tell.
+/// @throws Error for a tensor that is missing or of another size; IoError.
+[[nodiscard]] RunProgress restore_run(const FoundCheckpoint& found, RunParts& parts);
+
+/// "seed: 1 there, 2 here" for each key in which two resolved configurations differ, apart from those that change
+/// where and how fast a run is but no result.
+[[nodiscard]] std::vector<std::string> differences_of_results(const Json& there, const Json& here);
+
+}  // namespace spillway::app

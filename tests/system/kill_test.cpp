@@ -1,0 +1,67 @@
+// Runs that are killed or stopped, and resumed.
+#include <csignal>
+#include <random>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "system/program.hpp"
+
+namespace spillway::test::kill_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string weights(const Workplace& place) { return member<std::string>(place.summary(), "weights_xxh3"); }
+
+/// A run long enough to be killed in the middle, and written down in every second step.
+SpawnOptions long_run(const Workplace& place) {
+  return place.on_disk({"--steps", "60", "--resume", "auto", "--set", "checkpoint.every=2"});
+}
+
+std::string undisturbed() {
+  const Workplace place;
+  const Outcome outcome = run(program(), long_run(place));
+  EXPECT_EQ(outcome.exit_status, 0) << outcome.error;
+  return weights(place);
+}
+
+TEST(Kill, ARunThatIsKilledTimeAndAgainEndsWhereItWouldHave) {
+  const Workplace place;
+  std::mt19937 random(7);
+  std::uniform_int_distribution<int> milliseconds(0, 150);
+  for (int kills = 0; kills < 5; ++kills) {
+    Child child(program(), long_run(place));
+    child.wait_for_output("step ");
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds(random)));
+    child.signal(SIGKILL);
+    (void)child.wait();
+  }
+  const Outcome outcome = run(program(), long_run(place));
+  ASSERT_EQ(outcome.exit_status, 0) << outcome.error;
+  EXPECT_EQ(weights(place), undisturbed());
+}
+
+class Stopped : public ::testing::TestWithParam<int> {};
+
+TEST_P(Stopped, WritesACheckpointAndGoesOnFromIt) {
+  const Workplace place;
+  SpawnOptions options = place.on_disk({"--steps", "60", "--resume", "auto", "--set", "checkpoint.every=1000"});
+  Child child(program(), options);
+  child.wait_for_output("step 3");
+  child.signal(GetParam());
+  const Outcome stopped = child.wait();
+  EXPECT_EQ(stopped.exit_status, 128 + GetParam());
+  EXPECT_THAT(stopped.output, HasSubstr("--resume auto goes on"));
+  const Outcome resumed = run(program(), options);
+  ASSERT_EQ(resumed.exit_status, 0) << resumed.error;
+  EXPECT_THAT(resumed.output, HasSubstr("resumed from"));
+  EXPECT_EQ(weights(place), undisturbed());
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, Stopped, ::testing::Values(SIGINT, SIGTERM));
+
+}  // namespace
+}  // namespace spillway::test::kill_test
