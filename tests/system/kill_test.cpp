@@ -22,11 +22,15 @@ SpawnOptions long_run(const Workplace& place) {
   return place.on_disk({"--steps", "60", "--resume", "auto", "--set", "checkpoint.every=2"});
 }
 
-std::string undisturbed() {
-  const Workplace place;
-  const Outcome outcome = run(program(), long_run(place));
-  EXPECT_EQ(outcome.exit_status, 0) << outcome.error;
-  return weights(place);
+/// Where the run ends if nobody disturbs it.
+const std::string& undisturbed() {
+  static const std::string hash = [] {
+    const Workplace place;
+    const Outcome outcome = run(program(), long_run(place));
+    EXPECT_EQ(outcome.exit_status, 0) << outcome.error;
+    return weights(place);
+  }();
+  return hash;
 }
 
 TEST(Kill, ARunThatIsKilledTimeAndAgainEndsWhereItWouldHave) {
