@@ -47,6 +47,22 @@ HWY_INLINE V32 next_exp_avg_sq(const AdamConstants& c, V32 v, const Wide& g) {
   return fused(c.beta2.high, v, fused(part, g.value, hn::IfThenElseZero(hn::IsFinite(low), low)));
 }
 
+// w - m / root - decay * w. What the quotient's rounding cuts off counts where the quotient is no small part of the
+// weight; which lanes do is decided for each by itself, so that neighbours never change a result.
+HWY_INLINE V32 next_weight(const AdamConstants& c, V32 w, V32 m, V32 root) {
+  const V32 quotient = hn::Div(m, root);
+  const V32 difference = hn::Sub(w, quotient);
+  const V32 next = c.decays_weight ? fused(hn::Neg(c.decay.high), w, difference) : difference;
+  const auto is_large = hn::Gt(hn::Abs(quotient), hn::Mul(hn::Set(D32(), 0.25F), hn::Abs(w)));
+  if (hn::AllFalse(D32(), is_large)) return next;
+  const V32 quotient_rest = hn::Div(fused(hn::Neg(quotient), root, m), root);
+  const V32 part = hn::Sub(difference, w);
+  const V32 difference_rest = hn::Sub(hn::Sub(w, hn::Sub(difference, part)), hn::Add(quotient, part));
+  const V32 rest = hn::Sub(difference_rest, quotient_rest);
+  const V32 low = c.decays_weight ? fused(hn::Neg(c.decay.high), w, rest) : rest;
+  return hn::IfThenElse(hn::And(is_large, hn::IsFinite(low)), hn::Add(difference, low), next);
+}
+
 template <typename T>
 HWY_INLINE void adam_vector(const AdamConstants& c, void* const (&at)[kStreams], std::size_t i) {
   const V32 w = load_weight<T::kWeight>(at[kWeight], at[kMaster], i);
@@ -62,10 +78,7 @@ HWY_INLINE void adam_vector(const AdamConstants& c, void* const (&at)[kStreams],
     v = hn::IfThenElse(hn::Gt(largest, v), largest, v);  // A NaN in v stays.
     store<T::kState>(v, at[kMaxExpAvgSq], i);
   }
-  V32 next = hn::Sub(w, hn::Div(m, scaled_root(c.denominator, v, c.eps)));
-  if (c.decays_weight) {
-    next = fused(hn::Neg(c.decay.high), w, next);
-  }
+  const V32 next = next_weight(c, w, m, scaled_root(c.denominator, v, c.eps));
   store_weight<T::kWeight>(next, at[kWeight], at[kMaster], i);
 }
 

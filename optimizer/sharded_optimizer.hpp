@@ -56,9 +56,9 @@ struct OptimizerConfig {
   StateDevice state = StateDevice::kNvme;
   /// kFused updates in one pass over memory, for Adam, AdamW, SGD and Adagrad of LibTorch and float32, bfloat16 and
   /// float16 parameters that are dense and on the CPU; one line in the log says what LibTorch updates instead, and why.
-  /// A step's weights are within 4 ulp (AdamW rarely 4.5) of max(|w|, |Δw|) of LibTorch's formula evaluated exactly;
-  /// the state is float32 unless state_format says otherwise. Gradients that are taken are read from their float32
-  /// sums, and scaled and clipped in the pass of the update. Needs the state in blocks.
+  /// A step's weights are within 4 ulp of max(|w|, |Δw|) of LibTorch's formula evaluated exactly; the state is float32
+  /// unless state_format says otherwise. Gradients that are taken are read from their float32 sums, and scaled and
+  /// clipped in the pass of the update. Needs the state in blocks.
   UpdateKernels kernels = UpdateKernels::kLibTorch;
   StateFormat state_format = StateFormat::kFloat32;  ///< Of parameters that kernels update.
   MasterFormat masters = MasterFormat::kNone;        ///< Of 16-bit parameters, which kernels have to be able to update.

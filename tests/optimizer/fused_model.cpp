@@ -264,8 +264,6 @@ TensorGroups exact_step(const Optimizer& optimizer, const Recipe& recipe, const 
   return exact;
 }
 
-double ulp_bound(const Recipe& recipe) { return recipe.name == "AdamW" ? 5.0 : 4.0; }
-
 double worst_ulps(const TensorGroups& before, const TensorGroups& after, const TensorGroups& exact) {
   std::unordered_map<const c10::TensorImpl*, int> uses;
   for (const Tensors& group : after) {

@@ -42,9 +42,8 @@ TensorGroups clone_tied(const TensorGroups& groups);
 TensorGroups exact_step(const Optimizer& optimizer, const Recipe& recipe, const TensorGroups& weights,
                         const TensorGroups& gradients);
 
-/// What worst_ulps() may be: 4, as the kernels claim. A decoupled decay adds a rounding of its own to that of the step:
-/// of some 350 million updates by AdamW seven were above 4, by up to 0.51.
-double ulp_bound(const Recipe& recipe);
+/// What worst_ulps() may be, as the kernels claim.
+inline constexpr double kUlpBound = 4.0;
 
 /// The largest error of a weight, beyond the rounding of a 16-bit one, in units of the last place of a float32 as large
 /// as max(|w|, |Δw|). Passed over are parameters of float64, and tied ones: their two updates may nearly undo each

@@ -98,7 +98,7 @@ TEST(FusedPath, GivesTheSameBitsWhereverTheStateLivesAndLibTorchsFormulaToFourUl
         ASSERT_EQ(differences(trainee.weights, trainees.front().weights), "") << trainee.name << ", step " << step;
       }
       const double error = worst_ulps(before, trainees.front().weights, exact);
-      ASSERT_LE(error, ulp_bound(model.recipe)) << "step " << step;
+      ASSERT_LE(error, kUlpBound) << "step " << step;
       worst = std::max(worst, error);
     }
     if (model.weights.size() > 1 && random.chance(1, 4)) {

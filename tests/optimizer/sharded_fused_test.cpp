@@ -128,7 +128,7 @@ TEST(ShardedFused, UpdatesFromTheSumsOfAllRanksToFourUlp) {
       }
     });
     for (const std::vector<double>& of_rank : errors) {
-      EXPECT_THAT(of_rank, ::testing::Each(::testing::Le(ulp_bound(model.recipe)))) << model.recipe.name;
+      EXPECT_THAT(of_rank, ::testing::Each(::testing::Le(kUlpBound))) << model.recipe.name;
     }
   });
 }
