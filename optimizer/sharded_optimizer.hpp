@@ -178,16 +178,17 @@ class Optimizer final : public torch::optim::Optimizer {
   /// model's weights may be loaded before or after. @throws Error for masters of another size, before anything changed.
   void load(torch::serialize::InputArchive& archive) override;
 
+  using StateVisitor = std::function<void(const std::string& name, const at::Tensor& tensor)>;
   /// The state piece by piece, for a checkpoint of a state that memory does not hold: sub-group by sub-group, each
   /// tensor as it lies in its block, bit for bit. @param visit  gets "group/index.name" (that of the parameter in its
   /// group, and LibTorch's of the tensor) and the tensor, of the parameter's size or a row of bytes for state in 8
   /// bits, which is valid during the call.
   /// What is no tensor, such as step counts and options, is in save_counters(). @throws IoError, Error where the state
   /// is spread over several ranks, here and in the functions that follow.
-  void visit_state(const std::function<void(const std::string& name, const at::Tensor& tensor)>& visit);
+  void visit_state(const StateVisitor& visit);
   /// The names, dtypes and sizes that visit_state() will show, in its order; nothing is read, and the tensors have no
   /// values to look at.
-  void list_state(const std::function<void(const std::string& name, const at::Tensor& tensor)>& visit) const;
+  void list_state(const StateVisitor& visit) const;
   /// Undoes visit_state(), after load_counters() and on an optimizer of the same options and formats.
   /// @param read  gives the tensor of that name, undefined where there is none.
   /// @throws Error naming what is missing or not of the size and type that it was here, and what `read` throws: the
@@ -224,6 +225,7 @@ class Optimizer final : public torch::optim::Optimizer {
       std::function<void(const std::string& name, const at::Tensor& parameter, at::Tensor& state_tensor)>;
   void refuse_shards() const;
   void walk_in_memory(const MemoryVisitor& work) const;
+  void visit_in_memory(const StateVisitor& visit) const;
   void save_gathered(torch::serialize::OutputArchive& archive) const;
 
   std::unique_ptr<torch::optim::Optimizer> wrapped_;

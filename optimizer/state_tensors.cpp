@@ -50,9 +50,13 @@ class WithoutTensors {
 };
 
 void check_like(const std::string& name, const at::Tensor& read, at::IntArrayRef sizes, at::ScalarType type) {
-  if (!read.defined()) throw Error("the state has no tensor " + name + ": it is of another optimizer or other options");
+  if (!read.defined())
+    throw Error("the state has no tensor " + name +
+                ": it is of another optimizer or of other options; restore it into one that is constructed as the "
+                "saved one was");
   if (read.sizes() != sizes || read.scalar_type() != type) {
-    throw Error("the state's tensor " + name + " is of another size or type than this optimizer's: nothing of it fits");
+    throw Error("the state's tensor " + name +
+                " is of another size or type than this optimizer's: restore it into one over the same parameters");
   }
 }
 
@@ -92,14 +96,18 @@ void Optimizer::walk_in_memory(const MemoryVisitor& work) const {
   });
 }
 
-void Optimizer::visit_state(const std::function<void(const std::string&, const at::Tensor&)>& visit) {
+void Optimizer::visit_in_memory(const StateVisitor& visit) const {
+  walk_in_memory([&](const std::string& name, const at::Tensor& /*parameter*/, const at::Tensor& tensor) {
+    if (is_carried(tensor)) visit(name, tensor);
+  });
+}
+
+void Optimizer::visit_state(const StateVisitor& visit) {
   refuse_if_poisoned();
   refuse_shards();
   const at::NoGradGuard no_grad;
   if (in_memory_) {
-    walk_in_memory([&](const std::string& name, const at::Tensor& /*parameter*/, const at::Tensor& tensor) {
-      if (is_carried(tensor)) visit(name, tensor);
-    });
+    visit_in_memory(visit);
     return;
   }
   const auto names = parameter_names();
@@ -110,12 +118,10 @@ void Optimizer::visit_state(const std::function<void(const std::string&, const a
   });
 }
 
-void Optimizer::list_state(const std::function<void(const std::string&, const at::Tensor&)>& visit) const {
+void Optimizer::list_state(const StateVisitor& visit) const {
   refuse_shards();
   if (in_memory_) {
-    walk_in_memory([&](const std::string& name, const at::Tensor& /*parameter*/, const at::Tensor& tensor) {
-      if (is_carried(tensor)) visit(name, tensor);
-    });
+    visit_in_memory(visit);
     return;
   }
   const auto names = parameter_names();
