@@ -50,11 +50,15 @@ class ConfigWriter final : public BlockVisitor {
 
 }  // namespace
 
-Json to_json(const Config& config) {
+Json every_key(const Config& config) {
   Config visited = config;  // A visitor may change what it visits; this one does not.
   ConfigWriter writer;
   visit_config(writer, visited);
-  Json root = writer.take();
+  return writer.take();
+}
+
+Json to_json(const Config& config) {
+  Json root = every_key(config);
   const auto leave_out = [&root](bool unused, std::initializer_list<const char*> keys) {
     for (const char* key : keys) {
       if (unused) take_at(root, key);

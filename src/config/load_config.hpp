@@ -49,4 +49,7 @@ struct ResolvedConfig {
 /// left out, so that a run can be repeated with the same global batch on another number of ranks.
 [[nodiscard]] Json to_json(const Config& config);
 
+/// As to_json(), with the keys that this method or length of run has no use for as well.
+[[nodiscard]] Json every_key(const Config& config);
+
 }  // namespace spillway::app

@@ -67,53 +67,21 @@ std::vector<Row> rows() {
   return all;
 }
 
-/// Keys and the values that they have in a configuration.
-class Collector final : public BlockVisitor {
- public:
-  Collector(std::map<std::string, Json>& values, std::string path) : values_(values), path_(std::move(path)) {}
-
-  void boolean(std::string_view key, bool& value) override { put(key, value); }
-  void integer(std::string_view key, std::uint64_t& value, IntegerRange /*range*/) override { put(key, value); }
-  void number(std::string_view key, double& value, NumberRange /*range*/) override { put(key, value); }
-  void optional_integer(std::string_view key, std::optional<std::uint64_t>& value, IntegerRange /*range*/) override {
-    put(key, value ? Json(*value) : Json("auto"));
+/// Keys, paths from the root, and the values that they have in a configuration. The first that has a key gives its
+/// default.
+void flatten(const Json& json, const std::string& path, std::map<std::string, Json>& values) {
+  const auto* const object = json.get_if<Json::Object>();
+  if (object == nullptr) {
+    values.try_emplace(path, json);
+    return;
   }
-  void optional_number(std::string_view key, std::optional<double>& value, NumberRange /*range*/) override {
-    put(key, value ? Json(*value) : Json("auto"));
-  }
-  void text(std::string_view key, std::string& value) override { put(key, value); }
-  void folders(std::string_view key, std::vector<std::string>& values) override {
-    put(key, Json::Array(values.begin(), values.end()));
-  }
-  void choice(std::string_view key, std::size_t& index, std::span<const std::string_view> names) override {
-    put(key, names[index]);
-  }
-  void integers(std::string_view key, std::vector<std::uint64_t>& values, IntegerRange /*range*/) override {
-    put(key, Json::Array(values.begin(), values.end()));
-  }
-  void numbers(std::string_view key, std::span<double> values, NumberRange /*range*/) override {
-    put(key, Json::Array(values.begin(), values.end()));
-  }
-  void block(std::string_view key, BlockOwner /*owner*/, const std::function<void(BlockVisitor&)>& visit) override {
-    Collector inner(values_, path_ + std::string(key) + ".");
-    visit(inner);
-  }
-
- private:
-  /// The first configuration that has a key gives its default.
-  void put(std::string_view key, Json value) { values_.try_emplace(path_ + std::string(key), std::move(value)); }
-
-  std::map<std::string, Json>& values_;
-  std::string path_;
-};
+  for (const auto& [key, value] : *object) flatten(value, path.empty() ? key : path + "." + key, values);
+}
 
 /// Of every type of optimizer and scheduler, the usual ones first.
 std::map<std::string, Json> supported_keys() {
   std::map<std::string, Json> values;
-  const auto collect = [&values](Config config) {
-    Collector collector(values, "");
-    visit_config(collector, config);
-  };
+  const auto collect = [&values](const Config& config) { flatten(every_key(config), "", values); };
   collect(Config());
   for (const OptimizerKind kind :
        {OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdagrad, OptimizerKind::kRmsprop}) {
