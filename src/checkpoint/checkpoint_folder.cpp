@@ -216,7 +216,8 @@ std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& root,
   return std::nullopt;
 }
 
-void remove_old_checkpoints(const fs::path& root, std::uint64_t keep_last, std::uint64_t keep_every) {
+void remove_old_checkpoints(const fs::path& root, std::uint64_t step, std::uint64_t keep_last,
+                            std::uint64_t keep_every) {
   std::uint64_t place = 0;
   std::error_code error;
   std::vector<fs::path> partial;  // Of runs that were killed.
@@ -225,8 +226,8 @@ void remove_old_checkpoints(const fs::path& root, std::uint64_t keep_last, std::
   }
   for (const fs::path& path : partial) fs::remove_all(path, error);
   for (const fs::path& path : list_checkpoints(root)) {
-    const std::uint64_t step = step_of(path).value_or(0);
-    if (place++ < keep_last || (keep_every != 0 && step % keep_every == 0)) continue;
+    const std::uint64_t of = step_of(path).value_or(0);
+    if (of > step || place++ < keep_last || (keep_every != 0 && of % keep_every == 0)) continue;
     const fs::path aside = path.string() + std::string(kPartial);
     fs::rename(path, aside, error);  // First the name, so that half of one is never taken for a whole one.
     if (!error) fs::remove_all(aside, error);

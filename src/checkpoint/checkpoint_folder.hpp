@@ -67,9 +67,11 @@ struct FoundCheckpoint {
 [[nodiscard]] std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& root,
                                                                const std::function<void(const std::string&)>& skipped);
 
-/// Removes all but the newest `keep_last` and those whose step is a multiple of `keep_every` (0: none is kept for
-/// that), and what runs that were killed left half-written. What can't be removed stays, to be tried again the next
-/// time. Nobody writes in `root` meanwhile.
-void remove_old_checkpoints(const std::filesystem::path& root, std::uint64_t keep_last, std::uint64_t keep_every);
+/// Removes all but the newest `keep_last` up to `step` and those whose step is a multiple of `keep_every` (0: none is
+/// kept for that), and what runs that were killed left half-written. Later ones, which the run passed over or was told
+/// not to take, stay and don't count. What can't be removed stays, to be tried again the next time. Nobody else writes
+/// in `root` meanwhile. @param step  of the checkpoint that was just written.
+void remove_old_checkpoints(const std::filesystem::path& root, std::uint64_t step, std::uint64_t keep_last,
+                            std::uint64_t keep_every);
 
 }  // namespace spillway::app

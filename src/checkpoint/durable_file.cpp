@@ -19,14 +19,18 @@ using offload::UniqueFd;
 
 constexpr std::size_t kPieceBytes = 1U << 20;
 
+constexpr const char* kWriteAdvice =
+    "checkpoints are in the run's folder (--out), which has to be writable and have space";
+constexpr const char* kReadAdvice = "is it a file of a checkpoint, whole and readable?";
+
 [[noreturn]] void errno_failure(const std::string& operation, const std::filesystem::path& path, std::uint64_t offset,
-                                std::uint64_t bytes) {
+                                std::uint64_t bytes, const char* advice = kWriteAdvice) {
   throw IoError({.operation = operation,
                  .path = path.string(),
                  .offset = offset,
                  .bytes = bytes,
                  .error_number = errno,
-                 .advice = "checkpoints are in the run's folder (--out), which has to be writable and have space"});
+                 .advice = advice});
 }
 
 /// As read(2) and write(2), but goes on after a signal. @returns what they return.
@@ -82,29 +86,42 @@ FileDigest DurableFile::finish() {
   return digest_;
 }
 
-FileDigest digest_file(const std::filesystem::path& path) {
-  const UniqueFd file = UniqueFd::adopt(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+InputFile::InputFile(std::filesystem::path path)
+    : path_(std::move(path)),
+      file_(UniqueFd::adopt(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK))) {
   struct stat status {};
-  if (!file || ::fstat(file.get(), &status) != 0) errno_failure("open", path, 0, 0);
+  if (!file_ || ::fstat(file_.get(), &status) != 0) errno_failure("open", path_, 0, 0, kReadAdvice);
   if (!S_ISREG(status.st_mode)) {
     errno = EINVAL;
-    errno_failure("open", path, 0, 0);
+    errno_failure("open", path_, 0, 0, kReadAdvice);
   }
-  FileDigest digest;
-  std::vector<std::byte> piece(kPieceBytes);
-  for (;;) {
-    std::size_t filled = 0;
-    while (filled < piece.size()) {
-      const ssize_t got =
-          uninterrupted([&] { return ::read(file.get(), piece.data() + filled, piece.size() - filled); });
-      if (got < 0) errno_failure("read", path, digest.bytes + filled, piece.size() - filled);
-      if (got == 0) break;
-      filled += static_cast<std::size_t>(got);
+  bytes_ = static_cast<std::uint64_t>(status.st_size);
+}
+
+void InputFile::read(std::span<std::byte> into, std::uint64_t offset) const {
+  while (!into.empty()) {
+    const ssize_t got =
+        uninterrupted([&] { return ::pread(file_.get(), into.data(), into.size(), static_cast<off_t>(offset)); });
+    if (got <= 0) {
+      if (got == 0) errno = 0;
+      errno_failure("read", path_, offset, into.size(), kReadAdvice);
     }
-    if (filled == 0) return digest;
-    digest.xxh3 = offload::xxh3_64({piece.data(), filled}, digest.xxh3);
-    digest.bytes += filled;
+    into = into.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::uint64_t>(got);
   }
+}
+
+FileDigest digest_file(const std::filesystem::path& path) {
+  const InputFile file(path);
+  FileDigest digest;
+  std::vector<std::byte> buffer(std::min<std::uint64_t>(kPieceBytes, file.bytes()));
+  while (digest.bytes < file.bytes()) {
+    const std::span piece(buffer.data(), std::min<std::uint64_t>(buffer.size(), file.bytes() - digest.bytes));
+    file.read(piece, digest.bytes);
+    digest.xxh3 = offload::xxh3_64(piece, digest.xxh3);
+    digest.bytes += piece.size();
+  }
+  return digest;
 }
 
 void synchronise_folder(const std::filesystem::path& folder) {

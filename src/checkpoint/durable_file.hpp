@@ -38,7 +38,24 @@ class DurableFile {
   FileDigest digest_;
 };
 
-/// Reads a whole file. @throws IoError, also for what is no regular file or is reached through a link.
+/// A file of a checkpoint, for reading. Thread-safe.
+class InputFile {
+ public:
+  /// @throws IoError, also for what is no regular file or is reached through a link.
+  explicit InputFile(std::filesystem::path path);
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+  /// When it was opened.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  /// Fills `into` from byte `offset` on. @throws IoError where the file ends before.
+  void read(std::span<std::byte> into, std::uint64_t offset) const;
+
+ private:
+  std::filesystem::path path_;
+  offload::UniqueFd file_;
+  std::uint64_t bytes_ = 0;
+};
+
+/// Reads a whole file. @throws as InputFile does.
 [[nodiscard]] FileDigest digest_file(const std::filesystem::path& path);
 
 /// Waits until the entries of a folder (new files, renamed ones) have reached the disk. @throws IoError.

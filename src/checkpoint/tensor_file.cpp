@@ -1,12 +1,7 @@
 #include <spillway/app/checkpoint/tensor_file.hpp>
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <limits>
 #include <optional>
 #include <span>
@@ -67,30 +62,8 @@ std::array<std::byte, kLengthBytes> little_endian(std::uint64_t value) {
 }
 
 [[noreturn]] void refuse_header(const std::filesystem::path& path, const std::string& why) {
-  throw FormatError(path.string() + ": not a safetensors file: " + why);
-}
-
-[[noreturn]] void fail(const std::string& operation, const std::filesystem::path& path, std::uint64_t offset,
-                       std::uint64_t bytes) {
-  throw IoError({.operation = operation,
-                 .path = path.string(),
-                 .offset = offset,
-                 .bytes = bytes,
-                 .error_number = errno,
-                 .advice = "is it a file of a checkpoint, whole and readable?"});
-}
-
-void read_exactly(int file, const std::filesystem::path& path, std::span<std::byte> into, std::uint64_t offset) {
-  while (!into.empty()) {
-    const ssize_t got = ::pread(file, into.data(), into.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) {
-      if (got == 0) errno = 0;
-      fail("read", path, offset, into.size());
-    }
-    into = into.subspan(static_cast<std::size_t>(got));
-    offset += static_cast<std::uint64_t>(got);
-  }
+  throw FormatError(path.string() + ": not a safetensors file: " + why +
+                    "; take another checkpoint (--resume auto finds the newest whole one)");
 }
 
 std::optional<std::uint64_t> whole(const Json* json) {
@@ -161,36 +134,30 @@ FileDigest TensorFileWriter::finish() {
   return file_.finish();
 }
 
-TensorFileReader::TensorFileReader(std::filesystem::path path)
-    : path_(std::move(path)),
-      file_(offload::UniqueFd::adopt(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK))) {
-  struct stat status {};
-  if (!file_ || ::fstat(file_.get(), &status) != 0) fail("open", path_, 0, 0);
-  if (!S_ISREG(status.st_mode)) refuse_header(path_, "it is no regular file");
-  const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
-  if (file_bytes < kLengthBytes) refuse_header(path_, "it has " + std::to_string(file_bytes) + " bytes");
+TensorFileReader::TensorFileReader(std::filesystem::path path) : file_(std::move(path)) {
+  if (file_.bytes() < kLengthBytes) refuse_header(file_.path(), "it has " + std::to_string(file_.bytes()) + " bytes");
   std::array<std::byte, kLengthBytes> length{};
-  read_exactly(file_.get(), path_, length, 0);
+  file_.read(length, 0);
   std::uint64_t header_bytes = 0;
   for (std::size_t i = 0; i < length.size(); ++i) header_bytes |= std::to_integer<std::uint64_t>(length[i]) << (8 * i);
-  if (header_bytes > file_bytes - kLengthBytes || header_bytes > kHeaderLimits.bytes) {
-    refuse_header(path_, "its header is to have " + std::to_string(header_bytes) + " bytes");
+  if (header_bytes > file_.bytes() - kLengthBytes || header_bytes > kHeaderLimits.bytes) {
+    refuse_header(file_.path(), "its header is to have " + std::to_string(header_bytes) + " bytes");
   }
   std::string header(header_bytes, '\0');
-  read_exactly(file_.get(), path_, std::as_writable_bytes(std::span(header)), kLengthBytes);
-  parse(header, kLengthBytes + header_bytes, file_bytes);
+  file_.read(std::as_writable_bytes(std::span(header)), kLengthBytes);
+  parse(header, kLengthBytes + header_bytes);
 }
 
 // Tensors have to fill the rest of the file one after another, which leaves nothing to overlap.
-void TensorFileReader::parse(std::string_view header, std::uint64_t data_start, std::uint64_t file_bytes) {
+void TensorFileReader::parse(std::string_view header, std::uint64_t data_start) {
   Json json;
   try {
-    json = parse_json(header, path_.string(), kHeaderLimits);
+    json = parse_json(header, file_.path().string(), kHeaderLimits);
   } catch (const ConfigError& error) {
-    refuse_header(path_, error.what());
+    refuse_header(file_.path(), error.what());
   }
   const auto* const object = json.get_if<Json::Object>();
-  if (object == nullptr) refuse_header(path_, "its header is no object");
+  if (object == nullptr) refuse_header(file_.path(), "its header is no object");
   std::uint64_t total = 0;
   for (const auto& [name, value] : *object) {
     if (name == "__metadata__") continue;
@@ -202,19 +169,21 @@ void TensorFileReader::parse(std::string_view header, std::uint64_t data_start, 
     const Json* const offsets = value.find("data_offsets");
     const auto* const range = offsets == nullptr ? nullptr : offsets->get_if<Json::Array>();
     if (known == kDtypes.end() || !sizes || range == nullptr || range->size() != 2) {
-      refuse_header(path_, "its entry " + name.substr(0, 100) + " has no dtype, shape and data_offsets that are known");
+      refuse_header(file_.path(),
+                    "its entry " + name.substr(0, 100) + " has no dtype, shape and data_offsets that are known");
     }
     TensorEntry entry{name, known->dtype, std::move(*sizes)};
     const auto start = whole(&range->front());
     const auto end = whole(&range->back());
-    if (!start || !end || *start > *end || *end > file_bytes - data_start || *end - *start != entry.bytes()) {
-      refuse_header(path_, "the bytes of " + name.substr(0, 100) + " are not those of its shape, or not in the file");
+    if (!start || !end || *start > *end || *end > file_.bytes() - data_start || *end - *start != entry.bytes()) {
+      refuse_header(file_.path(),
+                    "the bytes of " + name.substr(0, 100) + " are not those of its shape, or not in the file");
     }
     total += entry.bytes();
     places_.emplace(name, Place{entries_.size(), data_start + *start});
     entries_.push_back(std::move(entry));
   }
-  if (total != file_bytes - data_start) refuse_header(path_, "its tensors do not fill it");
+  if (total != file_.bytes() - data_start) refuse_header(file_.path(), "its tensors do not fill it");
 }
 
 const TensorEntry* TensorFileReader::find(std::string_view name) const {
@@ -243,7 +212,7 @@ at::Tensor TensorFileReader::read_rows(std::string_view name, std::int64_t first
 at::Tensor TensorFileReader::read_at(const TensorEntry& like, std::vector<std::int64_t> sizes,
                                      std::uint64_t offset) const {
   at::Tensor tensor = at::empty(sizes, at::TensorOptions(like.dtype));
-  read_exactly(file_.get(), path_, {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()}, offset);
+  file_.read({static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()}, offset);
   return tensor;
 }
 

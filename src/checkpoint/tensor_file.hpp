@@ -65,12 +65,11 @@ class TensorFileReader {
     std::size_t entry = 0;
     std::uint64_t offset = 0;  // In the file.
   };
-  void parse(std::string_view header, std::uint64_t data_start, std::uint64_t file_bytes);
+  void parse(std::string_view header, std::uint64_t data_start);
   [[nodiscard]] at::Tensor read_at(const TensorEntry& like, std::vector<std::int64_t> sizes,
                                    std::uint64_t offset) const;
 
-  std::filesystem::path path_;
-  offload::UniqueFd file_;
+  InputFile file_;
   std::vector<TensorEntry> entries_;
   std::unordered_map<std::string, Place> places_;
 };

@@ -106,7 +106,7 @@ void check_entry(const TensorFileReader& file, const TensorEntry& wanted, bool a
   if (entry == nullptr || entry->dtype != wanted.dtype || entry->sizes.size() != wanted.sizes.size() ||
       sizes(*entry) != sizes(wanted)) {
     throw Error("the checkpoint's tensor " + wanted.name + (entry == nullptr ? " is missing" : " is of another size") +
-                ": it is not of this run's network; nothing of it was used");
+                ": it is not of this run's network; nothing was used of it; resume with the configuration beside it");
   }
 }
 
@@ -156,12 +156,15 @@ RunProgress progress_of(const Json& json) {
 }
 
 /// Keys, and blocks of them, that say where and how a run is and not what comes out.
-constexpr std::array<std::string_view, 14> kFree = {"out",
+constexpr std::array<std::string_view, 17> kFree = {"out",
                                                     "epochs",
                                                     "steps",
                                                     "steps_per_print",
                                                     "deterministic",
                                                     "wall_clock_breakdown",
+                                                    "memory_breakdown",
+                                                    "dump_state",
+                                                    "encoder.checkpointing",
                                                     "aio",
                                                     "offload",
                                                     "checkpoint",

@@ -25,6 +25,7 @@
 #include <spillway/app/training/peak_memory.hpp>
 #include <spillway/app/training/resume.hpp>
 #include <spillway/app/training/run_checkpoint.hpp>
+#include <spillway/app/training/run_folder.hpp>
 #include <spillway/app/training/run_parts.hpp>
 #include <spillway/app/training/run_plan.hpp>
 #include <spillway/app/training/step_breakdown.hpp>
@@ -48,19 +49,6 @@ struct Reading {
   std::uint64_t written;
   std::uint64_t stall_ns;
 };
-
-void prepare_folder(const Config& config) {
-  const std::filesystem::path folder = config.out;
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) {
-    throw IoError({.operation = "create folder",
-                   .path = config.out,
-                   .error_number = error.value(),
-                   .advice = "name a folder for the run that can be written (--out)"});
-  }
-  write_json_file(folder / "config.json", to_json(config));
-}
 
 constexpr unsigned kFailedCheckpoints = 3;  // In a row; more would be a run that is not written down at all.
 
@@ -287,7 +275,7 @@ void Run::save(std::uint64_t step) {
                       "; the run goes on, the checkpoints before are as they were");
     return;
   }
-  remove_old_checkpoints(checkpoints_, config_.checkpoint.keep_last, config_.checkpoint.keep_every);
+  remove_old_checkpoints(checkpoints_, step, config_.checkpoint.keep_last, config_.checkpoint.keep_every);
 }
 
 StepMetrics Run::step(std::uint64_t index) {
@@ -378,9 +366,10 @@ Summary Run::finish() {
 }  // namespace
 
 Summary train(const Config& config, const TrainOptions& options) {
+  const RunFolder folder(config.out);
   ResumePoint start = find_resume_point(options.resume, config.out);
   if (start.found) check_resumable(*start.found, to_json(config));
-  prepare_folder(config);
+  write_json_file(std::filesystem::path(config.out) / "config.json", to_json(config));
   at::globalContext().setDeterministicAlgorithms(config.deterministic, /*warn_only=*/false);
   at::manual_seed(config.seed);
   return Run(config, options, load_dataset(config.data, config.seed), std::move(start))();

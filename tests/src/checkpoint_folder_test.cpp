@@ -148,12 +148,21 @@ TEST(CheckpointFolder, KeepsTheNewestAndThoseOfRoundSteps) {
   const test::TempDir folder;
   for (const std::uint64_t step : {100, 150, 200, 250, 300}) write(folder / "c", step);
   std::filesystem::create_directory(folder / "c/step_0000000350.partial");  // Of a run that was killed.
-  remove_old_checkpoints(folder / "c", 2, 100);
+  remove_old_checkpoints(folder / "c", 300, 2, 100);
   EXPECT_THAT(names(folder / "c"),
               ElementsAre("step_0000000300", "step_0000000250", "step_0000000200", "step_0000000100"));
-  remove_old_checkpoints(folder / "c", 1, 0);
+  remove_old_checkpoints(folder / "c", 300, 1, 0);
   EXPECT_THAT(names(folder / "c"), ElementsAre("step_0000000300"));
   EXPECT_FALSE(std::filesystem::exists(folder / "c/step_0000000350.partial"));
+}
+
+// A damaged one that the run passed over is no reason to remove a whole one.
+TEST(CheckpointFolder, NeitherCountsNorRemovesLaterOnes) {
+  const test::TempDir folder;
+  for (const std::uint64_t step : {1, 2, 3, 8, 9}) write(folder / "c", step);
+  remove_old_checkpoints(folder / "c", 3, 2, 0);
+  EXPECT_THAT(names(folder / "c"),
+              ElementsAre("step_0000000009", "step_0000000008", "step_0000000003", "step_0000000002"));
 }
 
 TEST(DurableFile, DigestsWhatItWroteWhateverThePieces) {

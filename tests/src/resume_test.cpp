@@ -5,12 +5,16 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <spillway/app/checkpoint/tensor_file.hpp>
 #include <spillway/app/config/load_config.hpp>
 #include <spillway/app/training/run_checkpoint.hpp>
+#include <spillway/app/training/run_folder.hpp>
 #include <spillway/app/training/train.hpp>
 #include <spillway/offload/error.hpp>
 #include <support/temp_dir.hpp>
@@ -74,17 +78,53 @@ TEST(Resume, EndsAtTheSameBitsFromEveryCheckpoint) {
   }
 }
 
-// The control: weights alone are not enough to go on from.
-TEST(Resume, NeedsTheStateOfTheOptimizerAndTheBank) {
+/// Sets the values of tensors whose name begins with `prefix` to 0, and makes the manifest fit. @returns how many.
+std::size_t blank(const fs::path& from, const std::string& prefix) {
+  Manifest manifest = verify_checkpoint(from);
+  const fs::path path = from / "rank_0.safetensors";
+  std::vector<std::pair<TensorEntry, at::Tensor>> tensors;
+  std::size_t blanked = 0;
+  {
+    const TensorFileReader reader(path);
+    for (const TensorEntry& entry : reader.entries()) {
+      at::Tensor values = reader.read(entry.name);
+      if (entry.name.starts_with(prefix)) {
+        values.zero_();
+        ++blanked;
+      }
+      tensors.emplace_back(entry, values);
+    }
+  }
+  fs::remove(path);
+  std::vector<TensorEntry> entries;
+  for (const auto& [entry, values] : tensors) entries.push_back(entry);
+  TensorFileWriter writer(path, entries);
+  for (const auto& [entry, values] : tensors) writer.append(values);
+  const FileDigest digest = writer.finish();
+  for (CheckpointFile& file : manifest.files) {
+    if (file.name == "rank_0.safetensors") file.digest = digest;
+  }
+  CheckpointWriter rewritten(from.parent_path(), manifest.step);
+  for (const CheckpointFile& file : manifest.files) fs::copy_file(from / file.name, rewritten.folder() / file.name);
+  rewritten.commit(manifest);
+  return blanked;
+}
+
+// The control: each part of a checkpoint is needed.
+TEST(Resume, EndsElsewhereWithoutAnyOfItsParts) {
   const test::TempDir folder;
-  Config config = kept(folder);
+  const Config config = kept(folder);
   const Summary whole = run(config);
-  Config other = config;
-  other.out = folder / "other";
-  other.seed = config.seed;
-  other.steps = 5;
-  other.epochs = 0;
-  EXPECT_NE(run(other).weights_xxh3, whole.weights_xxh3);
+  const char* const step = "step_0000000010";
+  for (const std::string part : {"encoder.", "momentum_encoder.", "optimizer.", "bank.values"}) {
+    const fs::path root = folder / ("without_" + part);
+    fs::create_directories(root / "checkpoints");
+    fs::copy(checkpoint(config, step), root / "checkpoints" / step);
+    ASSERT_GT(blank(root / "checkpoints" / step, part), 0U) << part;
+    Config again = config;
+    again.out = folder / ("from_" + part);
+    EXPECT_NE(run(again, root.string()).weights_xxh3, whole.weights_xxh3) << part;
+  }
 }
 
 TEST(Resume, GoesBetweenMemoryAndDisk) {
@@ -178,6 +218,28 @@ TEST(Resume, TakesTheOneBeforeWhereTheNewestIsDamaged) {
   EXPECT_EQ(run(config, "auto", &output).weights_xxh3, whole.weights_xxh3);
   EXPECT_THAT(output, HasSubstr("skipped a checkpoint"));
   EXPECT_THAT(output, HasSubstr("after 20 steps"));
+}
+
+TEST(Resume, KeepsWhatItWritesBehindADamagedCheckpoint) {
+  const test::TempDir folder;
+  Config config = kept(folder);
+  config.checkpoint.keep_last = 1;
+  (void)run(config);  // 21 steps.
+  fs::rename(checkpoint(config, "step_0000000021"), checkpoint(config, "step_0000000099"));
+  fs::resize_file(checkpoint(config, "step_0000000099") / "rank_0.safetensors", 100);
+  (void)run(config, "auto");
+  EXPECT_TRUE(fs::exists(checkpoint(config, "step_0000000021"))) << "the damaged one took its place";
+}
+
+TEST(Resume, LetsOnlyOneRunIntoAFolder) {
+  const test::TempDir folder;
+  const Config config = kept(folder);
+  {
+    const RunFolder other(config.out);
+    EXPECT_THAT(message_of<Error>([&] { (void)run(config); }), HasSubstr("another run"));
+    EXPECT_FALSE(fs::exists(fs::path(config.out) / "config.json"));
+  }
+  (void)run(config);
 }
 
 TEST(Resume, PutsTheCheckpointsOfAnEarlierRunAside) {
