@@ -21,7 +21,6 @@ struct Absent {
 };
 
 constexpr std::array kAbsentCommands = {
-    Absent{"eval", "`spillway train` reports the few-label accuracy of its encoder when it ends"},
     Absent{"inspect", "manifest.json in a checkpoint says what is in it"},
     Absent{"verify", "`spillway train --resume` verifies a checkpoint before it takes it"},
     Absent{"export", "the weights are in a checkpoint's rank_0.safetensors, which every reader of the format takes"},
@@ -118,6 +117,15 @@ void add_probe(CLI::App& app, ProbeFlags& flags) {
   probe->add_flag("--json", flags.json, "As JSON");
 }
 
+void add_eval(CLI::App& app, EvalFlags& flags) {
+  CLI::App* eval = app.add_subcommand("eval", "How well a checkpoint's encoder tells classes apart");
+  eval->add_option("checkpoint", flags.checkpoint, "Folder of a checkpoint, or of a run")->required();
+  eval->add_option("--data", flags.data, "Other images than the run's, named as for train");
+  eval->add_option("--probe", flags.probe, "knn, linear or few_label (all of them)")
+      ->check(CLI::IsMember({"knn", "linear", "few_label"}));
+  eval->add_flag("--json", flags.json, "As JSON");
+}
+
 void refuse_report(CLI::App& bench) {
   bench.add_option_function<std::string>(
       "--report", [](const std::string&) { refuse("--report", "--json writes the results"); }, "not in this version");
@@ -187,9 +195,11 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   BenchBankOptions bench_bank;
   ProbeFlags probe;
   PlanFlags plan;
+  EvalFlags eval;
   add_train(app, train);
   add_plan(app, plan);
   add_probe(app, probe);
+  add_eval(app, eval);
   add_bench(app, bench_io, bench_optimizer, bench_bank);
   for (const Absent& absent : kAbsentCommands) add_absent_command(app, "spillway ", absent);
 
@@ -206,6 +216,7 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   if (app.got_subcommand("train")) return train;
   if (app.got_subcommand("plan")) return plan;
   if (app.got_subcommand("probe")) return probe;
+  if (app.got_subcommand("eval")) return eval;
   if (!app.got_subcommand("bench")) throw ConfigError("spillway: which command? `spillway --help` lists them");
   const CLI::App* const bench = app.get_subcommand("bench");
   if (bench->got_subcommand("io")) return bench_io;

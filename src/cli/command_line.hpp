@@ -48,13 +48,21 @@ struct PlanFlags {
   bool json = false;
 };
 
+/// The flags of `spillway eval`.
+struct EvalFlags {
+  std::string checkpoint;            ///< A checkpoint's folder, or a run's: its newest whole one.
+  std::optional<std::string> data;   ///< --data; the run's where not given.
+  std::optional<std::string> probe;  ///< knn, linear or few_label; all of them where not given.
+  bool json = false;
+};
+
 /// A text that was asked for: --help or --version.
 struct Information {
   std::string text;
 };
 
 using Command = std::variant<Information, TrainFlags, BenchIoOptions, BenchOptimizerOptions, BenchBankOptions,
-                             ProbeFlags, PlanFlags>;
+                             ProbeFlags, PlanFlags, EvalFlags>;
 
 /// Reads the command line, without the program's name.
 /// @throws ConfigError with one line for whatever is not understood: an unknown or contradictory flag, a value of the

@@ -11,6 +11,7 @@
 #include <spillway/app/bench/bench_io.hpp>
 #include <spillway/app/bench/bench_optimizer.hpp>
 #include <spillway/app/cli/command_line.hpp>
+#include <spillway/app/cli/eval_command.hpp>
 #include <spillway/app/cli/plan_command.hpp>
 #include <spillway/app/cli/probe_command.hpp>
 #include <spillway/app/cli/train_command.hpp>
@@ -31,6 +32,7 @@ int run(const std::vector<std::string>& arguments) {
   if (const auto* flags = std::get_if<TrainFlags>(&command)) return run_train(*flags);
   if (const auto* flags = std::get_if<PlanFlags>(&command)) return run_plan(*flags);
   if (const auto* flags = std::get_if<ProbeFlags>(&command)) return run_probe(*flags);
+  if (const auto* flags = std::get_if<EvalFlags>(&command)) return run_eval(*flags);
   if (const auto* bench = std::get_if<BenchOptimizerOptions>(&command)) return run_bench_optimizer(*bench);
   if (const auto* bench = std::get_if<BenchBankOptions>(&command)) return run_bench_bank(*bench);
   return run_bench_io(std::get<BenchIoOptions>(command));

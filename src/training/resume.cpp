@@ -1,6 +1,7 @@
 #include <spillway/app/training/resume.hpp>
 
 #include <system_error>
+#include <utility>
 
 #include <spillway/offload/error.hpp>
 
@@ -23,6 +24,18 @@ bool same_folder(const fs::path& a, const fs::path& b) {
 
 fs::path checkpoint_root(const fs::path& out) { return out / "checkpoints"; }
 
+NamedCheckpoint find_checkpoint(const fs::path& path) {
+  if (there_is(path / "manifest.json")) return {{path, verify_checkpoint(path)}, {}};
+  std::vector<std::string> notes;
+  const fs::path root = there_is(checkpoint_root(path)) ? checkpoint_root(path) : path;
+  if (auto found = newest_checkpoint(root, [&](const std::string& line) { notes.push_back(line); })) {
+    return {std::move(*found), std::move(notes)};
+  }
+  std::string text = path.string() + ": there is no whole checkpoint; name a checkpoint or a run's folder";
+  for (const std::string& line : notes) text += "; " + line;
+  throw Error(text);
+}
+
 ResumePoint find_resume_point(const std::optional<std::string>& resume, const fs::path& out) {
   ResumePoint point;
   if (!resume) return point;
@@ -31,15 +44,10 @@ ResumePoint find_resume_point(const std::optional<std::string>& resume, const fs
   if (*resume == "auto") {
     point.found = newest_checkpoint(own, note);
     if (!point.found) note("--resume auto: there is no checkpoint in " + out.string() + ", the run starts anew");
-  } else if (const fs::path named = *resume; there_is(named / "manifest.json")) {
-    point.found = FoundCheckpoint{named, verify_checkpoint(named)};
   } else {
-    point.found = newest_checkpoint(there_is(checkpoint_root(named)) ? checkpoint_root(named) : named, note);
-    if (!point.found) {
-      std::string text = "--resume " + *resume + ": there is no whole checkpoint; name a checkpoint or a run's folder";
-      for (const std::string& line : point.notes) text += "; " + line;
-      throw Error(text);
-    }
+    NamedCheckpoint named = find_checkpoint(*resume);
+    point.found = std::move(named.found);
+    point.notes = std::move(named.notes);
   }
   point.in_place = point.found && same_folder(point.found->path.parent_path(), own);
   return point;

@@ -16,6 +16,16 @@ struct ResumePoint {
   std::vector<std::string> notes;        ///< For the user: checkpoints that were passed over, and why.
 };
 
+/// A checkpoint that a user named.
+struct NamedCheckpoint {
+  FoundCheckpoint found;           ///< Verified.
+  std::vector<std::string> notes;  ///< For the user: newer ones that were passed over, and why.
+};
+
+/// @param path  A checkpoint's folder; a run's, or the one of its checkpoints, for the newest whole one in it.
+/// @throws Error where there is none; IoError.
+[[nodiscard]] NamedCheckpoint find_checkpoint(const std::filesystem::path& path);
+
 /// The folder of a run's checkpoints.
 [[nodiscard]] std::filesystem::path checkpoint_root(const std::filesystem::path& out);
 

@@ -225,6 +225,15 @@ void check_resumable(const FoundCheckpoint& found, const Json& config) {
   }
 }
 
+void restore_network(const FoundCheckpoint& found, ProjectedEncoder& network) {
+  const at::NoGradGuard no_grad;
+  const TensorFileReader file(found.path / kTensors);
+  std::vector<NamedTensor> state = network.parameters();
+  for (NamedTensor& buffer : network.buffers()) state.push_back(std::move(buffer));
+  for (const NamedTensor& tensor : state) check_entry(file, entry_of(tensor.name, tensor.tensor));
+  for (const NamedTensor& tensor : state) tensor.tensor.copy_(file.read(tensor.name));
+}
+
 RunProgress restore_run(const FoundCheckpoint& found, RunParts& parts) {
   const at::NoGradGuard no_grad;
   const TensorFileReader file(found.path / kTensors);

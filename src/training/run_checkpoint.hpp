@@ -34,6 +34,10 @@ void check_resumable(const FoundCheckpoint& found, const Json& config);
 /// @throws Error for a tensor that is missing or of another size; IoError.
 [[nodiscard]] RunProgress restore_run(const FoundCheckpoint& found, RunParts& parts);
 
+/// The weights and running statistics of the checkpoint's encoder and head into one of the same configuration.
+/// @throws as restore_run.
+void restore_network(const FoundCheckpoint& found, ProjectedEncoder& network);
+
 /// "seed: 1 there, 2 here" for each key in which two resolved configurations differ, apart from those that change
 /// where and how fast a run is but no result.
 [[nodiscard]] std::vector<std::string> differences_of_results(const Json& there, const Json& here);

@@ -62,6 +62,26 @@ TEST(TrainRun, SaysBeforehandWhereEverythingIsAndAfterwardsWhatItCameTo) {
   EXPECT_THAT(names_in(place.swap()), IsEmpty());
 }
 
+TEST(TrainRun, LeavesACheckpointWhoseAccuraciesAreThoseOfTheSummary) {
+  const Workplace place;
+  (void)weights(place, place.on_disk());
+  SpawnOptions options{.arguments = {"eval", place.run_folder().string(), "--json"}};
+  options.environment = {{"OMP_NUM_THREADS", "1"}};
+  const Outcome outcome = run(program(), options);
+  ASSERT_EQ(outcome.exit_status, 0) << outcome.error;
+  const app::Json report = app::parse_json(outcome.output, "the report");
+  const app::Json& accuracy = *report.find("accuracy");
+  const app::Json whole = place.summary();
+  const app::Json& summary = *whole.find("accuracy");
+  EXPECT_EQ(member<double>(accuracy, "few_label"), member<double>(summary, "trained"));
+  EXPECT_EQ(member<double>(accuracy, "knn"), member<double>(*summary.find("knn"), "trained"));
+  EXPECT_GT(member<double>(accuracy, "linear"), member<double>(summary, "raw") / 2);
+
+  options.arguments = {"eval",     place.run_folder() / "checkpoints/step_0000000012", "--probe", "linear", "--data",
+                       "synthetic"};
+  EXPECT_THAT(run(program(), options).output, ::testing::AllOf(HasSubstr("linear"), HasSubstr("synthetic")));
+}
+
 TEST(TrainRun, SwapsToItsOwnFolderWhereNoneIsNamed) {
   const Workplace place;
   SpawnOptions options = place.on_disk();

@@ -135,6 +135,12 @@ TEST(WrongInput, ARunFolderThatCannotBeMade) {
   EXPECT_THAT(refusal(options, kRefused), HasSubstr("config.json/run"));
 }
 
+TEST(WrongInput, AFolderWithoutACheckpoint) {
+  const Workplace place;
+  const std::string folder = place.swap().string();
+  EXPECT_THAT(refusal({.arguments = {"eval", folder}}, kRefused), AllOf(HasSubstr(folder), HasSubstr("no whole")));
+}
+
 TEST(WrongInput, ALauncherOfSeveralRanks) {
   const Workplace place;
   SpawnOptions options = place.on_disk();
@@ -145,7 +151,7 @@ TEST(WrongInput, ALauncherOfSeveralRanks) {
 
 TEST(WrongInput, WhatThisVersionDoesNotHave) {
   const Workplace place;
-  EXPECT_THAT(refusal({.arguments = {"eval"}}, kUsage), HasSubstr("not in this version"));
+  EXPECT_THAT(refusal({.arguments = {"inspect"}}, kUsage), HasSubstr("not in this version"));
 }
 
 }  // namespace
