@@ -28,7 +28,8 @@ RunFolder::RunFolder(const std::filesystem::path& path) {
   folder_ = offload::UniqueFd::adopt(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder_) refuse("open folder", path, errno);
   if (::flock(folder_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    throw Error(path.string() + ": another run is writing to this folder; wait until it has ended or name another one (--out)");
+    throw Error(path.string() +
+                ": another run is writing to this folder; wait until it has ended or name another one (--out)");
   }
 }
 

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <spillway/app/config/config.hpp>
+#include <spillway/app/data/dataset.hpp>
+#include <spillway/app/training/run_parts.hpp>
+#include <spillway/app/training/run_plan.hpp>
+
+namespace spillway::app {
+
+/// "moco on digits: 1438 images of 8 x 8 to train on, …": what a run is about to do.
+[[nodiscard]] std::string describe_task(const Config& config, const Dataset& dataset, const RunPlan& plan);
+
+/// What the user should know of the method with this configuration, a line each.
+[[nodiscard]] std::vector<std::string> describe_method(const Config& config);
+
+/// What `steps` steps will move. @param steps  At least 1.
+[[nodiscard]] std::string describe_traffic(const RunTraffic& predicted, std::uint64_t steps);
+
+}  // namespace spillway::app

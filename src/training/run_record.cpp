@@ -1,0 +1,114 @@
+#include <spillway/app/training/run_record.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <system_error>
+
+#include <ATen/Parallel.h>
+
+#include <spillway/app/training/peak_memory.hpp>
+#include <spillway/app/training/run_evaluation.hpp>
+#include <spillway/app/training/weights_hash.hpp>
+
+namespace spillway::app {
+namespace {
+
+ProgressOptions progress_options(const Config& config, std::optional<unsigned> columns, std::uint64_t total_steps) {
+  ProgressOptions progress;
+  progress.columns = columns;
+  progress.total_steps = total_steps;
+  progress.steps_per_print = config.steps_per_print;
+  progress.host_budget_bytes = config.offload.host_bytes;
+  progress.disk_budget_bytes = config.offload.disk_bytes;
+  return progress;
+}
+
+std::filesystem::path summary_path(const Config& config) { return std::filesystem::path(config.out) / "summary.json"; }
+
+}  // namespace
+
+std::optional<Summary> read_summary(const Config& config) {
+  const std::filesystem::path path = summary_path(config);
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  return summary_of(parse_json(text, path.string()));
+}
+
+RunRecord::RunRecord(const Config& config, std::ostream& out, std::optional<unsigned> columns,
+                     std::uint64_t total_steps, std::uint64_t steps_kept)
+    : config_(config),
+      out_(out),
+      progress_(out, progress_options(config, columns, total_steps)),
+      metrics_(std::filesystem::path(config.out) / "metrics.jsonl", steps_kept),
+      times_(config.steps_per_print) {}
+
+double RunRecord::seconds() const {
+  return seconds_before_ + std::chrono::duration<double>(Clock::now() - start_).count();
+}
+
+void RunRecord::begin() {
+  std::error_code ignored;
+  std::filesystem::remove(summary_path(config_), ignored);
+  summary_.loss_first = summary_.loss_last = std::numeric_limits<double>::quiet_NaN();
+}
+
+void RunRecord::resume(const RunProgress& progress) {
+  summary_ = progress.summary;
+  seconds_before_ = summary_.seconds;
+  steps_s_ = progress.steps_s;
+  stall_s_ = progress.stall_s;
+}
+
+void RunRecord::step(const StepMetrics& metrics, const PhaseTimes& phases, const optimizer::StepBytes& predicted,
+                     offload::Tiers& tiers) {
+  const std::optional<std::string> line = times_.add(phases);
+  if (line && config_.wall_clock_breakdown) message(*line);
+  if (line && config_.memory_breakdown) message(describe_memory(tiers));
+  add(metrics, predicted);
+  if (metrics.accuracy) message(describe_accuracy(metrics.epoch, *metrics.accuracy));
+  metrics_.write(metrics);
+  progress_.step(metrics);
+}
+
+void RunRecord::add(const StepMetrics& metrics, const optimizer::StepBytes& predicted) {
+  if (metrics.read_bytes != predicted.read || metrics.write_bytes != predicted.written) {
+    ++summary_.steps_off_prediction;
+  }
+  if (metrics.step == 1) summary_.loss_first = metrics.loss;
+  summary_.loss_last = metrics.loss;
+  summary_.steps = metrics.step;
+  summary_.read_bytes += metrics.read_bytes;
+  summary_.write_bytes += metrics.write_bytes;
+  stall_s_ += metrics.stall_s;
+  steps_s_ += metrics.step_s;
+}
+
+RunProgress RunRecord::so_far() const {
+  RunProgress progress{summary_, steps_s_, stall_s_};
+  progress.summary.seconds = seconds();
+  progress.summary.threads = static_cast<std::uint64_t>(at::get_num_threads());
+  return progress;
+}
+
+const Summary& RunRecord::finish(RunParts& parts, const EncoderAccuracy& trained) {
+  summary_.accuracy.trained = trained.few_label;
+  summary_.knn_accuracy.trained = trained.knn;
+  summary_.seconds = seconds();
+  summary_.stall_share = steps_s_ > 0.0 ? stall_s_ / steps_s_ : 0.0;
+  summary_.host = {parts.tiers().host().limit_bytes(), parts.tiers().host().peak_bytes()};
+  if (parts.tiers().has_disk()) {
+    summary_.disk = {parts.tiers().disk().limit_bytes(), parts.tiers().disk().peak_bytes()};
+  }
+  summary_.peak_rss_bytes = peak_resident_bytes();
+  summary_.threads = static_cast<std::uint64_t>(at::get_num_threads());
+  summary_.weights_xxh3 = weights_xxh3(parts.method().parameters());
+  write_json_file(summary_path(config_), to_json(summary_));
+  out_ << describe(summary_) << std::flush;
+  return summary_;
+}
+
+}  // namespace spillway::app
