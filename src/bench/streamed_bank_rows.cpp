@@ -1,6 +1,5 @@
 #include <spillway/app/bench/streamed_bank_rows.hpp>
 
-#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <memory>
@@ -8,16 +7,14 @@
 #include <system_error>
 #include <utility>
 
+#include <spillway/app/bench/bare_loop.hpp>
 #include <spillway/app/bench/cost_clock.hpp>
-#include <spillway/app/bench/log_sinks.hpp>
 #include <spillway/app/bench/loss_sides.hpp>
 #include <spillway/app/bench/streamed_bank.hpp>
 #include <spillway/app/bench/turns.hpp>
 #include <spillway/app/bench/uring_loop.hpp>
 #include <spillway/app/probe/machine_probe.hpp>
-#include <spillway/offload/aligned_block.hpp>
 #include <spillway/offload/format_bytes.hpp>
-#include <spillway/offload/swap_file.hpp>
 
 namespace spillway::app {
 namespace {
@@ -29,28 +26,6 @@ constexpr double kDiskTolerance = 1e-3;
 constexpr std::uint64_t kSpareBytes = std::uint64_t{256} << 20;  // Of memory, for all but the bank.
 
 std::string row_name(std::int64_t queries) { return "disk_" + std::to_string(queries); }
-
-/// A file that was written once, read by the bare loop.
-class Loop {
- public:
-  Loop(const std::string& folder, std::uint64_t bytes)
-      : file_(folder, say_nothing), memory_(IoJob().depth * IoJob().block_bytes) {
-    job_.bytes = bytes / job_.block_bytes * job_.block_bytes;
-    file_.grow(job_.bytes);
-    job_.fd = file_.fd();
-    IoJob writes = job_;
-    writes.direction = IoDirection::kWrite;
-    std::fill(memory_.bytes().begin(), memory_.bytes().end(), std::byte{0x5a});
-    static_cast<void>(run_uring_loop(writes, memory_.bytes()));  // What was never written isn't read from a disk.
-  }
-  /// Bytes a second.
-  double rate() { return static_cast<double>(job_.bytes) / run_uring_loop(job_, memory_.bytes()).seconds; }
-
- private:
-  offload::SwapFile file_;
-  offload::AlignedBlock memory_;
-  IoJob job_;
-};
 
 /// The bank on disk and, where they are wanted, what it is held against.
 class StreamedRows {
@@ -98,7 +73,7 @@ class StreamedRows {
   void find_loop() {
     why_no_loop_ = uring_loop_unavailable();
     if (why_no_loop_.empty() && !loop_) {
-      loop_.emplace(about_.folder, streamed_.read_bytes_per_scan());
+      loop_.emplace(about_.folder, streamed_.read_bytes_per_scan(), IoDirection::kRead);
     }
   }
   void find_resident() {
@@ -113,7 +88,7 @@ class StreamedRows {
 
   const StreamedBankCase about_;
   StreamedBank streamed_;
-  std::optional<Loop> loop_;
+  std::optional<BareLoop> loop_;
   std::unique_ptr<StreamedBank> resident_;
   std::string why_no_loop_;
   std::string why_no_resident_;

@@ -27,7 +27,6 @@ constexpr std::array kAbsentCommands = {
 };
 
 constexpr std::array kAbsentBenches = {
-    Absent{"step", "the programs in build/default/bench measure a step"},
     Absent{"data", "`spillway bench io` is the bench that there is"},
 };
 
@@ -155,10 +154,29 @@ void add_bench_bank(CLI::App& bench, BenchBankOptions& options) {
   refuse_report(*bank);
 }
 
-void add_bench(CLI::App& app, BenchIoOptions& options, BenchOptimizerOptions& optimizer, BenchBankOptions& bank) {
+void add_bench_step(CLI::App& bench, BenchStepOptions& options) {
+  CLI::App* step = bench.add_subcommand("step", "AdamW steps with the state on the disk beside what each half needs");
+  step->add_option("--json", options.json, "Write the results to this file");
+  step->add_option("--nvme-path", options.nvme_path, "Folder on the disk that the state is on (the current one)");
+  step->add_option("--numel", options.numel, "Elements of the parameters (209715200)");
+  step->add_option("--rounds", options.rounds, "Rounds of each row (11)")->check(whole_number_from(1));
+  step->add_option("--rows", options.rows, "Measure these rows alone: step_fp32,step_8bit,…")->delimiter(',');
+  refuse_report(*step);
+}
+
+struct BenchOptions {
+  BenchIoOptions io;
+  BenchOptimizerOptions optimizer;
+  BenchBankOptions bank;
+  BenchStepOptions step;
+};
+
+void add_bench(CLI::App& app, BenchOptions& all) {
+  BenchIoOptions& options = all.io;
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine, and Spillway on it");
-  add_bench_optimizer(*bench, optimizer);
-  add_bench_bank(*bench, bank);
+  add_bench_optimizer(*bench, all.optimizer);
+  add_bench_bank(*bench, all.bank);
+  add_bench_step(*bench, all.step);
   CLI::App* io = bench->add_subcommand("io", "Reads and overwrites of the storage engine beside what the disk can do");
   io->add_option("--json", options.json, "Write the results to this file");
   io->add_option("--nvme-path", options.nvme_path, "Folder on the disk that is measured (the current one)");
@@ -190,9 +208,7 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   CLI::App app("Spillway: an offloading memory manager for contrastive training on LibTorch", "spillway");
   app.set_version_flag("--version", "spillway " SPILLWAY_VERSION);
   TrainFlags train;
-  BenchIoOptions bench_io;
-  BenchOptimizerOptions bench_optimizer;
-  BenchBankOptions bench_bank;
+  BenchOptions benches;
   ProbeFlags probe;
   PlanFlags plan;
   EvalFlags eval;
@@ -200,7 +216,7 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   add_plan(app, plan);
   add_probe(app, probe);
   add_eval(app, eval);
-  add_bench(app, bench_io, bench_optimizer, bench_bank);
+  add_bench(app, benches);
   for (const Absent& absent : kAbsentCommands) add_absent_command(app, "spillway ", absent);
 
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // As CLI11 wants them.
@@ -219,9 +235,10 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   if (app.got_subcommand("eval")) return eval;
   if (!app.got_subcommand("bench")) throw ConfigError("spillway: which command? `spillway --help` lists them");
   const CLI::App* const bench = app.get_subcommand("bench");
-  if (bench->got_subcommand("io")) return bench_io;
-  if (bench->got_subcommand("optimizer")) return bench_optimizer;
-  if (bench->got_subcommand("bank")) return bench_bank;
+  if (bench->got_subcommand("io")) return benches.io;
+  if (bench->got_subcommand("optimizer")) return benches.optimizer;
+  if (bench->got_subcommand("bank")) return benches.bank;
+  if (bench->got_subcommand("step")) return benches.step;
   throw ConfigError("spillway bench: which bench? `spillway bench --help` lists them");
 }
 

@@ -9,6 +9,7 @@
 #include <spillway/app/bench/bench_bank.hpp>
 #include <spillway/app/bench/bench_io.hpp>
 #include <spillway/app/bench/bench_optimizer.hpp>
+#include <spillway/app/bench/bench_step.hpp>
 
 namespace spillway::app {
 
@@ -62,7 +63,7 @@ struct Information {
 };
 
 using Command = std::variant<Information, TrainFlags, BenchIoOptions, BenchOptimizerOptions, BenchBankOptions,
-                             ProbeFlags, PlanFlags, EvalFlags>;
+                             BenchStepOptions, ProbeFlags, PlanFlags, EvalFlags>;
 
 /// Reads the command line, without the program's name.
 /// @throws ConfigError with one line for whatever is not understood: an unknown or contradictory flag, a value of the

@@ -15,7 +15,7 @@ namespace {
 
 struct NamedProbe {
   Probe probe;
-  std::string_view name;   // As in --probe and in metrics.jsonl.
+  std::string_view name;  // As in --probe and in metrics.jsonl.
   std::string_view title;
 };
 constexpr std::array kProbes = {

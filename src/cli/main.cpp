@@ -10,6 +10,7 @@
 #include <spillway/app/bench/bench_bank.hpp>
 #include <spillway/app/bench/bench_io.hpp>
 #include <spillway/app/bench/bench_optimizer.hpp>
+#include <spillway/app/bench/bench_step.hpp>
 #include <spillway/app/cli/command_line.hpp>
 #include <spillway/app/cli/eval_command.hpp>
 #include <spillway/app/cli/plan_command.hpp>
@@ -35,6 +36,7 @@ int run(const std::vector<std::string>& arguments) {
   if (const auto* flags = std::get_if<EvalFlags>(&command)) return run_eval(*flags);
   if (const auto* bench = std::get_if<BenchOptimizerOptions>(&command)) return run_bench_optimizer(*bench);
   if (const auto* bench = std::get_if<BenchBankOptions>(&command)) return run_bench_bank(*bench);
+  if (const auto* bench = std::get_if<BenchStepOptions>(&command)) return run_bench_step(*bench);
   return run_bench_io(std::get<BenchIoOptions>(command));
 }
 

@@ -129,7 +129,6 @@ TEST(CommandLine, SaysOfWhatIsStillMissingThatItIs) {
                                                          {"export", "run", "--format", "torch"},
                                                          {"bench", "optimizer", "--report", "a"},
                                                          {"bench", "bank", "--report", "a"},
-                                                         {"bench", "step"},
                                                          {"bench", "data"},
                                                          {"bench", "io", "--report", "a"},
                                                          {"train", "--nproc", "2"}};
@@ -175,6 +174,14 @@ TEST(CommandLine, TakesTheBenchOfTheBank) {
   EXPECT_THAT(options.rows, ElementsAre("memory_128", "disk_8"));
   EXPECT_EQ(options.capacity, 512U);
   EXPECT_EQ(options.bytes, std::uint64_t{16} << 20);
+  EXPECT_EQ(options.nvme_path, "d");
+}
+
+TEST(CommandLine, TakesTheBenchOfAStep) {
+  const auto options = std::get<BenchStepOptions>(
+      parse_command_line({"bench", "step", "--rows", "step_8bit", "--numel", "204800", "--nvme-path", "d"}));
+  EXPECT_THAT(options.rows, ElementsAre("step_8bit"));
+  EXPECT_EQ(options.numel, 204'800U);
   EXPECT_EQ(options.nvme_path, "d");
 }
 

@@ -1,0 +1,172 @@
+#include <spillway/app/bench/bench_step.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <torch/optim/adamw.h>
+
+#include <spillway/app/bench/adam_sides.hpp>
+#include <spillway/app/bench/bare_loop.hpp>
+#include <spillway/app/bench/bench_report.hpp>
+#include <spillway/app/bench/cost_clock.hpp>
+#include <spillway/app/bench/log_sinks.hpp>
+#include <spillway/app/bench/turns.hpp>
+#include <spillway/app/bench/uring_loop.hpp>
+#include <spillway/app/probe/file_system_name.hpp>
+#include <spillway/app/report/summary.hpp>
+#include <spillway/offload/error.hpp>
+
+namespace spillway::app {
+namespace {
+
+using optimizer::MasterFormat;
+using optimizer::StateFormat;
+
+constexpr std::uint64_t kStepTensors = 50;
+constexpr std::uint64_t kStepNumelUnit = kStepTensors * 4096;
+constexpr std::uint64_t kStepBudgetShare = 10;  // The plain state is so many times the host budget.
+constexpr std::uint64_t kPlainStateBytes = 8;
+constexpr double kStepBar = 1.0 / 1.05;
+constexpr std::uint64_t kLoopBytes = std::uint64_t{1} << 30;  // Of the file of the bare loop, at most.
+
+struct StepCase {
+  const char* row;
+  AdamCase about;
+};
+
+std::vector<StepCase> step_cases(std::uint64_t numel) {
+  const AdamCase wide{.numel = numel, .tensors = kStepTensors};
+  AdamCase remainder = wide;
+  remainder.type = at::kBFloat16;
+  remainder.masters = MasterFormat::kRemainder;
+  AdamCase codes = remainder;
+  codes.state = StateFormat::kBlockwise8;
+  return {{"step_fp32", wide}, {"step_remainder", remainder}, {"step_8bit", codes}};
+}
+
+std::uint64_t host_budget(std::uint64_t numel) { return numel * kPlainStateBytes / kStepBudgetShare; }
+
+void check(const BenchStepOptions& options) {
+  if (options.numel < kStepNumelUnit || options.numel % kStepNumelUnit != 0) {
+    throw ConfigError("spillway bench step --numel: wanted a multiple of " + std::to_string(kStepNumelUnit) + ", not " +
+                      std::to_string(options.numel));
+  }
+  if (options.rounds == 0) throw ConfigError("spillway bench step: at least one round is needed");
+  std::vector<std::string> known;
+  for (const StepCase& measured : step_cases(options.numel)) known.emplace_back(measured.row);
+  check_row_names("step", known, options.rows);
+  check_report_file(options.json);
+}
+
+/// A wrapped AdamW and the weights that it updates, whose gradients are there.
+class StepSide {
+ public:
+  /// @param folder  On the disk that the state is on; empty: it stays in host memory.
+  StepSide(const AdamCase& about, const std::string& folder) : weights_(bench_weights(about)) {
+    optimizer::OptimizerConfig config;
+    config.kernels = optimizer::UpdateKernels::kFused;
+    config.state_format = about.state;
+    config.masters = about.masters;
+    config.tiers_options.log = say_nothing;
+    config.state = folder.empty() ? optimizer::StateDevice::kCpu : optimizer::StateDevice::kNvme;
+    if (!folder.empty()) {
+      config.nvme_path = folder;
+      config.host_bytes = host_budget(about.numel);
+    }
+    auto plain = std::make_unique<torch::optim::AdamW>(weights_, torch::optim::AdamWOptions(1e-3).weight_decay(1e-2));
+    optimizer_ = optimizer::wrap(std::move(plain), config);
+  }
+
+  /// From the first read to the last write that has ended.
+  double seconds_of_step() {
+    const CostClock clock;
+    optimizer_->step();
+    optimizer_->flush();
+    return clock.elapsed().seconds;
+  }
+  [[nodiscard]] std::uint64_t bytes_of_step() const {
+    const optimizer::StepBytes bytes = optimizer_->steady_step_bytes();
+    return bytes.read + bytes.written;
+  }
+  [[nodiscard]] const std::vector<at::Tensor>& weights() const noexcept { return weights_; }
+
+ private:
+  std::vector<at::Tensor> weights_;
+  std::unique_ptr<optimizer::Optimizer> optimizer_;
+};
+
+/// @throws Error where placement changes a bit.
+void compare(const StepSide& on_disk, const StepSide& in_memory) {
+  for (std::size_t i = 0; i < on_disk.weights().size(); ++i) {
+    if (!on_disk.weights()[i].equal(in_memory.weights()[i])) {
+      throw Error("the weights of tensor " + std::to_string(i) + " depend on where the state lives");
+    }
+  }
+}
+
+BenchRow measure_step(const StepCase& measured, const BenchStepOptions& options) {
+  StepSide ours(measured.about, options.nvme_path);
+  StepSide in_memory(measured.about, "");
+  for (int warm_up = 0; warm_up < 2; ++warm_up) {
+    static_cast<void>(ours.seconds_of_step());
+    static_cast<void>(in_memory.seconds_of_step());
+  }
+  compare(ours, in_memory);
+  const auto bytes = static_cast<double>(ours.bytes_of_step());
+  const auto elements = static_cast<double>(measured.about.numel) / 1e6;
+  say_on_stderr(std::string(measured.row) + ": " + std::to_string(bytes / static_cast<double>(measured.about.numel)) +
+                " bytes an element and step");
+  const std::string why_no_loop = uring_loop_unavailable();
+  std::unique_ptr<BareLoop> loop;
+  if (why_no_loop.empty()) {
+    loop = std::make_unique<BareLoop>(options.nvme_path, std::min(kLoopBytes, ours.bytes_of_step()), IoDirection::kMix);
+  }
+  std::vector<BenchRound> rounds(options.rounds);
+  std::vector<double> updates(options.rounds);
+  std::vector<double> transfers(options.rounds);
+  std::vector<std::function<void(std::size_t)>> sides{
+      [&](std::size_t round) { rounds[round].value = elements / ours.seconds_of_step(); },
+      [&](std::size_t round) { updates[round] = in_memory.seconds_of_step(); }};
+  if (loop) sides.emplace_back([&](std::size_t round) { transfers[round] = bytes / loop->rate(); });
+  by_turns(options.rounds, sides);
+  for (std::size_t round = 0; loop && round < rounds.size(); ++round) {
+    rounds[round].bound = elements / std::max(updates[round], transfers[round]);
+  }
+  return make_bench_row({.name = measured.row,
+                         .unit = "Melem/s",
+                         .bound = {.name = "its bytes by a bare io_uring loop, or its update in memory",
+                                   .why_absent = why_no_loop},
+                         .bar = BenchBar{.ratio = kStepBar}},
+                        rounds);
+}
+
+Json machine_of(const BenchStepOptions& options) {
+  Json machine = describe_machine();
+  auto& members = *machine.get_if<Json::Object>();
+  members.emplace_back("file_system", file_system_name(options.nvme_path));
+  members.emplace_back("threads", static_cast<std::uint64_t>(at::get_num_threads()));
+  members.emplace_back("numel", options.numel);
+  members.emplace_back("host_budget_bytes", host_budget(options.numel));
+  members.emplace_back("rounds", std::uint64_t{options.rounds});
+  return machine;
+}
+
+}  // namespace
+
+int run_bench_step(const BenchStepOptions& options) {
+  check(options);
+  std::vector<BenchRow> rows;
+  for (const StepCase& measured : step_cases(options.numel)) {
+    if (!options.rows.empty() && std::ranges::find(options.rows, measured.row) == options.rows.end()) continue;
+    rows.push_back(measure_step(measured, options));
+    if (!options.json.empty()) write_json_file(options.json, bench_json("step", machine_of(options), rows));
+  }
+  std::printf("AdamW steps with the state under %s, %u rounds.\n%s", options.nvme_path.c_str(), options.rounds,
+              bench_table(rows).c_str());
+  return 0;
+}
+
+}  // namespace spillway::app
