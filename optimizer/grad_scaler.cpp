@@ -96,8 +96,8 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   progress.stepped = true;
   if (progress.found_inf) {
     ++skipped_steps_;
-    if (auto* const taker = dynamic_cast<Optimizer*>(&optimizer); taker != nullptr && taker->takes_gradients()) {
-      taker->skip_step();
+    if (auto* const wrapped = dynamic_cast<Optimizer*>(&optimizer)) {
+      wrapped->skip_step();
     }
     return false;
   }
@@ -121,6 +121,7 @@ GradScaler::ClippedStep GradScaler::step_clipped(Optimizer& optimizer, double ma
   progress.stepped = true;
   if (progress.found_inf) {
     ++skipped_steps_;
+    optimizer.skip_step();
     return {false, norm};
   }
   optimizer.step_scaled({.factor = inverse * clip_factor(norm, max_norm)});

@@ -1,4 +1,5 @@
 // Steps of a wrapped optimizer that scale gradients as they use them.
+#include <cmath>
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
@@ -27,6 +28,20 @@ void Optimizer::step_scaled(const GradientScale& scale) {
   }
   state_->check(param_groups_);
   poison_on_failure([&] { state_->step(scale); });
+}
+
+double Optimizer::clip_in_place(double max_norm) {
+  static_cast<void>(clip_factor(0.0, max_norm));  // Refuses before anything is read.
+  const at::NoGradGuard no_grad;
+  const std::vector<at::Tensor> parameters = all_parameters();
+  const double norm = gradient_norm(parameters, parallel_);
+  const double factor = std::isfinite(norm) ? clip_factor(norm, max_norm) : 1.0;
+  for (const at::Tensor& parameter : parameters) {
+    if (factor != 1.0 && parameter.grad().defined()) {
+      parameter.grad().mul_(factor);
+    }
+  }
+  return norm;
 }
 
 double Optimizer::step_clipped(double max_norm) {

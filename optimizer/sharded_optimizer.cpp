@@ -307,8 +307,6 @@ bool Optimizer::unscale_gradients(double inverse_scale) {
   return found;
 }
 
-void Optimizer::skip_step() { gradients_->use_up(); }
-
 void Optimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) {
   refuse_if_poisoned();
   wrapped_->add_param_group(group);  // Refuses what LibTorch refuses, with its own view of which tensors have state.
@@ -346,7 +344,7 @@ std::vector<at::Tensor> Optimizer::all_parameters() const {
 
 double Optimizer::clip_grad_norm_(double max_norm) {
   if (gradients_ == nullptr) {
-    return optimizer::clip_grad_norm_(all_parameters(), max_norm, parallel_);
+    return clip_in_place(max_norm);
   }
   synchronise(Purpose::kClip);
   double norm = 0.0;

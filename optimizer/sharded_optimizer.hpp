@@ -138,7 +138,8 @@ class Optimizer final : public torch::optim::Optimizer {
   [[nodiscard]] std::vector<at::Tensor> all_parameters() const;
 
   /// Clips the gradients of all groups' parameters together. @see optimizer::clip_grad_norm_, clip_grad_value_.
-  /// Where gradients are taken all ranks call it, once before the step, and it counts for all shards.
+  /// Where gradients are taken all ranks call it, once before the step, and it counts for all shards. Gradients whose
+  /// norm is not finite stay as they are, so that it can be found out which.
   double clip_grad_norm_(double max_norm);
   void clip_grad_value_(double limit);
 
@@ -146,8 +147,20 @@ class Optimizer final : public torch::optim::Optimizer {
   /// For GradScaler, where gradients are taken; all ranks call it. Multiplies them by `inverse_scale`.
   /// @returns whether one of them was infinite or NaN on some rank.
   bool unscale_gradients(double inverse_scale);
-  /// Lets go of gradients that a skipped step would have used.
+  /// Takes the place of step() where it is not to be made: gradients that were taken are dropped, and what was read
+  /// ahead of the step is read anew for the next one.
   void skip_step();
+  /// Which parameter has an infinite or NaN element in its gradient, the first in the order of the groups; undefined
+  /// where none has. Of gradients that are taken those are looked at that this rank owns, after clip_grad_norm_() or
+  /// unscale_gradients(), and in no exchange with other ranks.
+  [[nodiscard]] at::Tensor find_non_finite_gradient();
+
+  using MasterObserver = std::function<void(const at::Tensor& parameter, const at::Tensor& master)>;
+  /// Has `observer` see each master that a step has changed, within that step, while it is in memory anyway: for a
+  /// moving average of weights as they are before their rounding to 16 bits. @param observer  gets the parameter as
+  /// groups list it and its master as float32, of the parameter's size, valid during the call; nothing of parameters
+  /// that are cut between ranks. Null: nobody does. What it throws makes the step fail half-way.
+  void observe_masters(MasterObserver observer);
 
   /// Starts to read the state of the first sub-groups of the next step and returns at once. step() does so itself where
   /// nobody did.
@@ -160,6 +173,8 @@ class Optimizer final : public torch::optim::Optimizer {
   [[nodiscard]] StepBytes next_step_bytes() const;
   /// The same once every sub-group has been updated.
   [[nodiscard]] StepBytes steady_step_bytes() const;
+  /// What prefetch() reads at once in the steady case, and a skipped step therefore in vain.
+  [[nodiscard]] std::uint64_t read_ahead_bytes() const;
   /// Zeros with StateDevice::kNone.
   [[nodiscard]] StatePlacement placement() const;
   /// Zeros where gradients stay in place.
@@ -211,6 +226,7 @@ class Optimizer final : public torch::optim::Optimizer {
   void check_extras(const StreamedState::Extras& extras) const;
   void for_each_parameter(const std::function<void(const std::string&, const at::Tensor&)>& work) const;
   void poison_if_fatal(const std::function<void()>& work);
+  double clip_in_place(double max_norm);
   void make_state(const OptimizerConfig& config);
   [[nodiscard]] std::function<bool(const at::Tensor&)> divisible(const OptimizerConfig& config) const;
   void join_part(torch::serialize::InputArchive& part, int rank, GatheredState& gathered) const;

@@ -234,6 +234,20 @@ void StateUnits::add(std::vector<ParameterSlot> slots) {
   }
 }
 
+std::uint64_t StateUnits::read_ahead_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& store : stores_) {
+    unsigned slots = options_.ring_slots;
+    for (const StateUnit& unit : units_) {
+      if (unit.store == store.get() && unit.on_disk && slots > 0) {
+        bytes += offload::page_ceil(unit.group.bytes);
+        --slots;
+      }
+    }
+  }
+  return bytes;
+}
+
 void StateUnits::list_members(const ParamGroups& groups) {
   for (StateUnit& unit : units_) {
     unit.group.members.clear();

@@ -85,6 +85,8 @@ class StateUnits {
   /// Each holds the blocks of parameters that came together.
   [[nodiscard]] const std::vector<std::unique_ptr<offload::BlockStore>>& stores() const noexcept { return stores_; }
   [[nodiscard]] const StatePlacement& placement() const noexcept { return placement_; }
+  /// Of the blocks that fill the staging buffers as a pass over all units is announced.
+  [[nodiscard]] std::uint64_t read_ahead_bytes() const;
   [[nodiscard]] bool has_gradient(const at::Tensor& parameter) const;
   /// Whether this rank has the state of the parameter, if it has any.
   [[nodiscard]] bool owns(const at::Tensor& parameter) const;

@@ -196,11 +196,24 @@ void StreamedState::step(StateUnit& unit, std::span<const at::Tensor> gradients,
   update(unit, [&](std::span<std::byte> block) {
     if (!by_kernels.empty()) {
       fused_->run(unit.group, by_kernels, gradients, block, kernel_scale);
+      show_masters(unit, by_kernels, block);
     }
     if (!by_libtorch.empty()) {
       step_by_libtorch(unit, by_libtorch, block, libtorch_scale);
     }
   });
+}
+
+void StreamedState::show_masters(const StateUnit& unit, const std::vector<Member>& members,
+                                 std::span<std::byte> block) const {
+  std::vector<bool> shown(unit.group.slots.size());
+  for (const Member& member : members) {
+    const ParameterSlot& slot = unit.group.slots[member.slot];
+    if (observer_ && slot.master && !slot.whole.defined() && !shown[member.slot]) {
+      observer_(slot.parameter, copy_of_master(slot, block));
+      shown[member.slot] = true;
+    }
+  }
 }
 
 // LibTorch's own step, with nothing in its groups but these parameters.

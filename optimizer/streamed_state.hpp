@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <torch/optim/optimizer.h>
@@ -47,6 +48,11 @@ class StreamedState {
   /// Starts to read what the next step needs first, supposing that the same parameters as in the last step will have
   /// gradients. Returns without waiting. Does nothing if it was called since the last step.
   void prefetch();
+  /// Has the next prefetch() begin anew: no step comes to what the last one reads.
+  void give_up_prefetch() noexcept { announced_.clear(); }
+  /// @see Optimizer::observe_masters.
+  using MasterObserver = std::function<void(const at::Tensor& parameter, const at::Tensor& master)>;
+  void observe_masters(MasterObserver observer) { observer_ = std::move(observer); }
   /// One update of every parameter that has a gradient, scaled in the same pass; the gradients stay as they are. The
   /// wrapped optimizer's groups have the options to use; their parameter lists are changed.
   /// @throws what I/O or LibTorch throws: weights and state may be part-updated then.
@@ -81,6 +87,8 @@ class StreamedState {
   /// @see Optimizer::next_step_bytes, Optimizer::steady_step_bytes.
   [[nodiscard]] StepBytes next_step_bytes() const;
   [[nodiscard]] StepBytes steady_step_bytes() const;
+  /// @see Optimizer::read_ahead_bytes.
+  [[nodiscard]] std::uint64_t read_ahead_bytes() const { return units_.read_ahead_bytes(); }
   [[nodiscard]] const StatePlacement& placement() const noexcept { return units_.placement(); }
   /// Who updates how many parameters, and why LibTorch does where kernels were asked for: a line for the log.
   [[nodiscard]] std::string describe_update() const;
@@ -123,6 +131,7 @@ class StreamedState {
   void announce(const Indices& indices, offload::Access access);
   void step(StateUnit& unit, std::span<const at::Tensor> gradients, const GradientScale& kernel_scale,
             const GradientScale& libtorch_scale);
+  void show_masters(const StateUnit& unit, const std::vector<Member>& members, std::span<std::byte> block) const;
   void step_by_libtorch(StateUnit& unit, const std::vector<Member>& members, std::span<std::byte> block,
                         const GradientScale& scale);
 
@@ -134,6 +143,7 @@ class StreamedState {
   std::unique_ptr<FusedStep> fused_;  // Null without kernels.
   Indices usual_;                     // Of the last step: the guess for the next one.
   Indices announced_;                 // Of the pass that prefetch() began.
+  MasterObserver observer_;           // Null where nobody looks.
   offload::Reservation copies_;       // Memory of what copy_out() made.
 };
 

@@ -83,6 +83,8 @@ class TakenGradients final : public GradientSink {
   /// Clips the gradients from now on. After synchronise(). @returns the norm before. @see optimizer::clip_grad_norm_.
   double clip_norm(double max_norm);
   void clip_value(double limit);
+  /// @see Optimizer::find_non_finite_gradient. After synchronise().
+  [[nodiscard]] at::Tensor find_non_finite();
 
   /// Drops the gradients. After synchronise(). @param keep_zeros  parameters that had one have zeros then.
   void drop(bool keep_zeros);

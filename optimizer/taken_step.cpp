@@ -7,6 +7,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -196,12 +197,28 @@ double TakenGradients::clip_norm(double max_norm) {
   }
   const double norm = std::sqrt(total);
   const double factor = max_norm / (norm + 1e-6);
-  if (factor < 1.0 || std::isnan(factor)) {
+  if (factor < 1.0 && std::isfinite(norm)) {
     transforms_.push_back({Kind::kMultiply, factor});
     transformed_rounds_ = seen_rounds_;
     measured_.reset();
   }
   return norm;
+}
+
+at::Tensor TakenGradients::find_non_finite() {
+  const at::NoGradGuard no_grad;
+  std::optional<std::size_t> first;
+  for (std::size_t b = 0; holds_gradients() && b < plan_.buckets().size(); ++b) {
+    sums_.visit(b, [&](const std::vector<GradientAccumulators::Sum>& sums) {
+      for (const GradientAccumulators::Sum& sum : sums) {
+        const bool earlier = !first || sum.slot.parameter < *first;
+        if (earlier && sum.slot.content == SumContent::kSum && !at::isfinite(sum.tensor).all().item<bool>()) {
+          first = sum.slot.parameter;
+        }
+      }
+    });
+  }
+  return first ? parameters_[*first].tensor : at::Tensor();
 }
 
 void TakenGradients::clip_value(double limit) {
