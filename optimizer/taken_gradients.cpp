@@ -123,8 +123,8 @@ void TakenGradients::compare_with_other_ranks(std::size_t first) {
 
 void TakenGradients::make_room(const Work& work) {
   const std::exception_ptr failure = failure_of([&] {
+    make_room_for_sums(0);  // First: the state takes what is left, where it may go to disk.
     work();
-    make_room_for_sums(0);
   });
   agreement_.meet(Purpose::kWrap, {}, failure);
 }

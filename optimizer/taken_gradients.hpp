@@ -57,7 +57,7 @@ class TakenGradients final : public GradientSink {
   TakenGradients(const ParamGroups& groups, std::shared_ptr<offload::Tiers> tiers, TakenGradientsOptions options);
   ~TakenGradients() override;
 
-  /// Runs `work` and then makes room for the sums of what this rank owns. @throws what they throw; BudgetExceeded or
+  /// Makes room for the sums of what this rank owns, then runs `work`. @throws what they throw; BudgetExceeded or
   /// OutOfSpace where there is no room; Error where that happened on another rank.
   void make_room(const Work& work);
 
