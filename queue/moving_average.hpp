@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,8 +23,13 @@ class MovingAverage {
   /// @throws ConfigError naming the tensor that does not fit, or the momentum.
   MovingAverage(std::vector<at::Tensor> average, std::vector<at::Tensor> followed, double momentum);
 
-  /// One step towards the followed parameters as they are.
-  void follow() { follow(followed_); }
+  /// One step towards the followed parameters as they are, apart from those that follow(index, …) has seen since the
+  /// last one.
+  void follow();
+  /// One step of the average of one of them alone, towards `master`, its float32 copy from before its rounding to 16
+  /// bits: for callers who come by masters one after the other. Once before each follow().
+  /// @throws ConfigError naming the tensor that does not fit.
+  void follow(std::size_t index, const at::Tensor& master);
   /// One step towards `masters`, float32 copies of the followed parameters from before their rounding to 16 bits, in
   /// the same order. @throws ConfigError naming the tensor that does not fit.
   void follow(std::span<const at::Tensor> masters);
@@ -39,9 +45,12 @@ class MovingAverage {
   void publish();
 
  private:
+  void publish(std::size_t index);
+
   std::vector<at::Tensor> average_;
   std::vector<at::Tensor> followed_;
   std::vector<at::Tensor> masters_;
+  std::vector<bool> ahead_;  // Those that have made the step already.
   double momentum_;
 };
 
