@@ -7,6 +7,7 @@
 #include <spillway/app/config/load_config.hpp>
 #include <spillway/app/data/dataset.hpp>
 #include <spillway/app/evaluation/evaluate.hpp>
+#include <spillway/app/methods/parameter_precision.hpp>
 #include <spillway/app/training/resume.hpp>
 #include <spillway/app/training/run_checkpoint.hpp>
 
@@ -44,8 +45,8 @@ int run_eval(const EvalFlags& flags) {
   const Dataset dataset = load_dataset(config.data, config.seed);
   for (const std::string& note : dataset.notes) std::cerr << "warning: " << note << "\n";
   const ImageSet& train = dataset.images.train;
-  ProjectedEncoder network(config.encoder, config.contrastive,
-                           {static_cast<std::int64_t>(train.width), static_cast<std::int64_t>(train.height)});
+  ProjectedEncoder network =
+      make_network(config, {static_cast<std::int64_t>(train.width), static_cast<std::int64_t>(train.height)});
   restore_network(found, network);
   const SplitFeatures features = encoder_features(dataset.images, network);
 

@@ -44,8 +44,8 @@ class BlockVisitor {
   virtual void optional_integer(std::string_view key, std::optional<std::uint64_t>& value, IntegerRange range) = 0;
   virtual void optional_number(std::string_view key, std::optional<double>& value, NumberRange range) = 0;
   virtual void text(std::string_view key, std::string& value) = 0;
-  /// Folders: a list of texts, or one text in which commas part them, as on the command line.
-  virtual void folders(std::string_view key, std::vector<std::string>& values) = 0;
+  /// A list of texts, or one text in which commas part them, as on the command line. @param what  One is.
+  virtual void texts(std::string_view key, std::vector<std::string>& values, std::string_view what) = 0;
   /// One of `names`, by its index; upper and lower case are the same.
   virtual void choice(std::string_view key, std::size_t& index, std::span<const std::string_view> names) = 0;
   /// A list that is not empty.

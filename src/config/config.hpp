@@ -78,24 +78,20 @@ struct SchedulerConfig {
 /// `fp16`: 16-bit parameters with float32 masters and a loss scale.
 struct Fp16Config {
   bool enabled = false;
-  bool auto_cast = false;
   double loss_scale = 0.0;  ///< 0: dynamic.
   std::uint64_t initial_scale_power = 16;
   std::uint64_t loss_scale_window = 1000;  ///< Steps without an overflow after which the scale doubles.
   std::uint64_t hysteresis = 2;
   bool consecutive_hysteresis = false;
   double min_loss_scale = 1.0;
-  bool fp16_master_weights_and_grads = false;
   bool operator==(const Fp16Config&) const = default;
 };
 
 /// `bf16`: 16-bit parameters with float32 masters, without a scale.
 struct Bf16Config {
   bool enabled = false;
-  bool immediate_grad_update = false;
-  bool check_grad_overflow = true;
-  bool bf16_master_weights_and_grads = false;
-  bool bf16_optimizer_states = false;
+  bool check_grad_overflow = true;     ///< A step whose gradients are not finite is skipped; else it is an error.
+  bool bf16_optimizer_states = false;  ///< Moments and sums in bf16.
   bool operator==(const Bf16Config&) const = default;
 };
 
@@ -205,6 +201,8 @@ struct EncoderConfig {
   EncoderStem stem = EncoderStem::kAuto;               ///< ResNets; auto: kCifar for images of up to 64 pixels a side.
   bool zero_init_residual = false;                     ///< ResNets: their blocks start as identities.
   bool checkpointing = false;  ///< ResNets: each stage runs again in backward in place of keeping its activations.
+  /// Parts of names: layers with such a parameter keep float32 in runs of 16-bit parameters. The default: batch-norms.
+  std::vector<std::string> float32_layers = {"bn", "downsample.1"};
 
   [[nodiscard]] bool is_resnet() const noexcept { return kind >= EncoderKind::kResNet18; }
   bool operator==(const EncoderConfig&) const = default;
@@ -279,6 +277,15 @@ struct Config {
   [[nodiscard]] bool has_temperature() const noexcept { return has_bank() || has_batch_negatives(); }
   [[nodiscard]] bool has_momentum_encoder() const noexcept {
     return method == Method::kMoco || method == Method::kByol;
+  }
+  /// Whether parameters are of 16 bits, with masters.
+  [[nodiscard]] bool has_16_bit_parameters() const noexcept { return fp16.enabled || bf16.enabled; }
+  [[nodiscard]] bool has_loss_scale() const noexcept {
+    return fp16.enabled || (torch_autocast.enabled && torch_autocast.dtype == AutocastDtype::kFp16);
+  }
+  /// Whether a step whose gradients are not finite is skipped.
+  [[nodiscard]] bool may_skip_steps() const noexcept {
+    return has_loss_scale() || (bf16.enabled && bf16.check_grad_overflow);
   }
   bool operator==(const Config&) const = default;
 };

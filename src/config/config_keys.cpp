@@ -102,13 +102,14 @@ void visit_encoder(BlockVisitor& visitor, EncoderConfig& config) {
   choose(visitor, "stem", config.stem, kStems);
   visitor.boolean("zero_init_residual", config.zero_init_residual);
   visitor.boolean("checkpointing", config.checkpointing);
+  visitor.texts("float32_layers", config.float32_layers, "a part of a parameter's name");
 }
 
 void visit_offload(BlockVisitor& visitor, OffloadConfig& config) {
   visitor.integer("host_bytes", config.host_bytes, kCount);
   visitor.integer("disk_bytes", config.disk_bytes, {});
   choose(visitor, "gradients", config.gradients, kDevices);
-  visitor.folders("nvme_path", config.nvme_paths);
+  visitor.texts("nvme_path", config.nvme_paths, "a folder");
 }
 
 void visit_evaluation(BlockVisitor& visitor, EvaluationConfig& config) {

@@ -205,7 +205,7 @@ void ConfigReader::text(std::string_view key, std::string& value) {
   }
 }
 
-void ConfigReader::folders(std::string_view key, std::vector<std::string>& values) {
+void ConfigReader::texts(std::string_view key, std::vector<std::string>& values, std::string_view what) {
   const Json* json = take(key);
   if (json == nullptr) {
     return;
@@ -214,7 +214,7 @@ void ConfigReader::folders(std::string_view key, std::vector<std::string>& value
   const auto* list = json->get_if<Json::Array>();
   if ((text == nullptr && list == nullptr) || (text != nullptr && text->find('\0') != std::string::npos) ||
       (list != nullptr && list->size() > kJsonMaxMembers)) {
-    wrong_value(path_ + std::string(key), "a folder, or a list of folders", *json);
+    wrong_value(path_ + std::string(key), std::string(what) + ", or a list", *json);
   }
   values.clear();
   for (std::size_t first = 0; text != nullptr && first < text->size();) {
@@ -225,11 +225,11 @@ void ConfigReader::folders(std::string_view key, std::vector<std::string>& value
     first = comma + 1;
   }
   for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
-    const auto* folder = (*list)[i].get_if<std::string>();
-    if (folder == nullptr || folder->empty() || folder->find('\0') != std::string::npos) {
-      wrong_value(path_ + std::string(key) + "[" + std::to_string(i) + "]", "a folder", (*list)[i]);
+    const auto* one = (*list)[i].get_if<std::string>();
+    if (one == nullptr || one->empty() || one->find('\0') != std::string::npos) {
+      wrong_value(path_ + std::string(key) + "[" + std::to_string(i) + "]", std::string(what), (*list)[i]);
     }
-    values.push_back(*folder);
+    values.push_back(*one);
   }
 }
 

@@ -30,7 +30,7 @@ class ConfigReader final : public BlockVisitor {
   void optional_integer(std::string_view key, std::optional<std::uint64_t>& value, IntegerRange range) override;
   void optional_number(std::string_view key, std::optional<double>& value, NumberRange range) override;
   void text(std::string_view key, std::string& value) override;
-  void folders(std::string_view key, std::vector<std::string>& values) override;
+  void texts(std::string_view key, std::vector<std::string>& values, std::string_view what) override;
   void choice(std::string_view key, std::size_t& index, std::span<const std::string_view> names) override;
   void integers(std::string_view key, std::vector<std::uint64_t>& values, IntegerRange range) override;
   void numbers(std::string_view key, std::span<double> values, NumberRange range) override;

@@ -24,7 +24,7 @@ class ConfigWriter final : public BlockVisitor {
     put(key, value ? Json(*value) : Json(kAuto));
   }
   void text(std::string_view key, std::string& value) override { put(key, value); }
-  void folders(std::string_view key, std::vector<std::string>& values) override {
+  void texts(std::string_view key, std::vector<std::string>& values, std::string_view /*what*/) override {
     put(key, Json::Array(values.begin(), values.end()));
   }
   void choice(std::string_view key, std::size_t& index, std::span<const std::string_view> names) override {

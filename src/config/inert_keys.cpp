@@ -18,10 +18,15 @@ constexpr std::array kInertKeys = {
     InertKey{"data_types.grad_accum_dtype", Kind::kText, Notice::kUnlessDefault, "\"fp32\""},
     InertKey{"zero_allow_untested_optimizer", Kind::kBoolean, Notice::kNever, "false"},  // Any optimizer is allowed.
     InertKey{"managed_gradient_accumulation", Kind::kBoolean, Notice::kNever, "true"},
+    // Inputs are always cast, and gradients always go where they belong as they come.
+    InertKey{"fp16.auto_cast", Kind::kBoolean, Notice::kNever, "false"},
+    InertKey{"bf16.immediate_grad_update", Kind::kBoolean, Notice::kNever, "false"},
+    InertKey{"fp16.fp16_master_weights_and_grads", Kind::kBoolean, Notice::kUnlessDefault, "false"},
+    InertKey{"bf16.bf16_master_weights_and_grads", Kind::kBoolean, Notice::kUnlessDefault, "false"},
     InertKey{"torch_autocast.lower_precision_safe_modules", Kind::kTexts, Notice::kAlways},
 
-    // What another type of optimizer has. The update is always LibTorch's own, in which the bias is corrected:
-    // check_unbuilt() refuses the other way.
+    // What another type of optimizer has. LibTorch's update and the fused kernels' correct the bias: check_unbuilt()
+    // refuses the other way.
     InertKey{"optimizer.params.torch_adam", Kind::kBoolean, Notice::kNever, "false"},
     InertKey{"optimizer.params.bias_correction", Kind::kBoolean, Notice::kNever, "true"},
     InertKey{"optimizer.params.adam_w_mode", Kind::kBoolean, Notice::kUnlessDefault, "true"},

@@ -78,8 +78,8 @@ void check_scheduler(const Json& root, const SchedulerConfig& scheduler) {
   }
 }
 
-/// Ways of training that exclude one another, and those that this version replaces by the way that it has.
-void resolve_precision(Config& config, std::vector<std::string>& warnings) {
+/// Ways of training that exclude one another.
+void check_precision(const Config& config) {
   if (config.fp16.enabled && config.bf16.enabled) {
     throw ConfigError("bf16.enabled: true beside fp16.enabled; keep one of them");
   }
@@ -88,17 +88,12 @@ void resolve_precision(Config& config, std::vector<std::string>& warnings) {
                       std::string(config.fp16.enabled ? "fp16.enabled" : "bf16.enabled") +
                       "; autocast is for 32-bit parameters, keep one of them");
   }
-  const auto run_in_fp32 = [&warnings](bool& enabled, const char* key) {
-    if (enabled) {
-      warnings.push_back(std::string(key) +
-                         ": true runs in fp32 in this version: no 16-bit parameters or arithmetic, "
-                         "and no loss scale");
-    }
-    enabled = false;
-  };
-  run_in_fp32(config.fp16.enabled, "fp16.enabled");
-  run_in_fp32(config.bf16.enabled, "bf16.enabled");
-  run_in_fp32(config.torch_autocast.enabled, "torch_autocast.enabled");
+  if (config.has_16_bit_parameters() && config.optimizer.kind == OptimizerKind::kRmsprop) {
+    throw ConfigError("optimizer.type: RMSprop beside " +
+                      std::string(config.fp16.enabled ? "fp16.enabled" : "bf16.enabled") +
+                      " has no float32 masters for 16-bit parameters; take Adam, AdamW, SGD or Adagrad, or "
+                      "torch_autocast");
+  }
 }
 
 std::string joined(const std::vector<std::string>& names) {
@@ -293,7 +288,7 @@ ResolvedConfig load_config(const ConfigRequest& request) {
   check_unbuilt(root, config.optimizer);
   check_scheduler(root, config.scheduler);
   check_together(config);
-  resolve_precision(config, resolved.warnings);
+  check_precision(config);
   drop_unused(root, config, resolved.warnings);
   drop_unused_cycle(config, resolved.warnings);
   add_warnings(notes, config.zero.stage, request.world_size, resolved.warnings);

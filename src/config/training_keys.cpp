@@ -85,21 +85,17 @@ void visit_cycle(BlockVisitor& visitor, SchedulerConfig& config) {
 
 void visit_fp16(BlockVisitor& visitor, Fp16Config& config) {
   visitor.boolean("enabled", config.enabled);
-  visitor.boolean("auto_cast", config.auto_cast);
   visitor.number("loss_scale", config.loss_scale, {});
   visitor.integer("initial_scale_power", config.initial_scale_power, kScalePower);
   visitor.integer("loss_scale_window", config.loss_scale_window, kCount);
   visitor.integer("hysteresis", config.hysteresis, kCount);
   visitor.boolean("consecutive_hysteresis", config.consecutive_hysteresis);
   visitor.number("min_loss_scale", config.min_loss_scale, {});
-  visitor.boolean("fp16_master_weights_and_grads", config.fp16_master_weights_and_grads);
 }
 
 void visit_bf16(BlockVisitor& visitor, Bf16Config& config) {
   visitor.boolean("enabled", config.enabled);
-  visitor.boolean("immediate_grad_update", config.immediate_grad_update);
   visitor.boolean("check_grad_overflow", config.check_grad_overflow);
-  visitor.boolean("bf16_master_weights_and_grads", config.bf16_master_weights_and_grads);
   visitor.boolean("bf16_optimizer_states", config.bf16_optimizer_states);
 }
 

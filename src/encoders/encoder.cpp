@@ -15,6 +15,7 @@
 #include <spillway/app/encoders/backbone.hpp>
 #include <spillway/app/encoders/grouped_batch_norm.hpp>
 #include <spillway/app/encoders/heads.hpp>
+#include <spillway/app/encoders/layer_input.hpp>
 #include <spillway/app/encoders/resnet.hpp>
 
 namespace spillway::app {
@@ -45,7 +46,8 @@ class SmallCnn final : public Backbone {
   at::Tensor forward(const at::Tensor& images) override {
     at::Tensor x = images;
     for (std::size_t layer = 0; layer < convolutions_.size(); ++layer) {
-      x = at::relu(norms_[layer]->forward(convolutions_[layer]->forward(x)));
+      const at::Tensor convolved = convolutions_[layer]->forward(input_of(convolutions_[layer]->weight, x));
+      x = at::relu(norms_[layer]->forward(convolved));
       if (std::min(x.size(2), x.size(3)) >= 2 * kRegions) {
         x = at::max_pool2d(x, 2);
       }
@@ -77,7 +79,7 @@ class Mlp final : public Backbone {
   at::Tensor forward(const at::Tensor& images) override {
     at::Tensor x = images.flatten(1);
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-      x = at::relu(norms_[layer]->forward(layers_[layer]->forward(x)));
+      x = at::relu(norms_[layer]->forward(layers_[layer]->forward(input_of(layers_[layer]->weight, x))));
     }
     return x;
   }
@@ -149,7 +151,9 @@ ProjectedEncoder::ProjectedEncoder(ProjectedEncoder&&) noexcept = default;
 ProjectedEncoder& ProjectedEncoder::operator=(ProjectedEncoder&&) noexcept = default;
 ProjectedEncoder::~ProjectedEncoder() = default;
 
-at::Tensor ProjectedEncoder::projection(const at::Tensor& images) { return network_->head->forward(features(images)); }
+at::Tensor ProjectedEncoder::projection(const at::Tensor& images) {
+  return network_->head->forward(network_->encoder->forward(images)).to(at::kFloat);
+}
 
 at::Tensor ProjectedEncoder::project(const at::Tensor& images) {
   const at::Tensor projected = projection(images);
@@ -157,7 +161,9 @@ at::Tensor ProjectedEncoder::project(const at::Tensor& images) {
   return projected / projected.norm(2, 1, true).clamp_min(1e-12);
 }
 
-at::Tensor ProjectedEncoder::features(const at::Tensor& images) { return network_->encoder->forward(images); }
+at::Tensor ProjectedEncoder::features(const at::Tensor& images) {
+  return network_->encoder->forward(images).to(at::kFloat);
+}
 
 std::int64_t ProjectedEncoder::feature_dim() const noexcept { return network_->encoder->feature_dim(); }
 

@@ -17,6 +17,11 @@ namespace {
 constexpr bool kCudnnAllowed = true;
 constexpr std::int64_t kLeastRows = 2;
 
+/// A view, or a float32 copy of a 16-bit parameter: statistics are float32, and so is what goes with them.
+at::Tensor wide(const at::Tensor& parameter) {
+  return parameter.element_size() == 2 ? parameter.to(at::kFloat) : parameter.view_as(parameter);
+}
+
 }  // namespace
 
 GroupedBatchNorm::GroupedBatchNorm(std::int64_t features, std::int64_t groups, double momentum, double eps)
@@ -30,7 +35,8 @@ GroupedBatchNorm::GroupedBatchNorm(std::int64_t features, std::int64_t groups, d
 
 at::Tensor GroupedBatchNorm::forward(const at::Tensor& input, Pass pass) {
   if (!is_training() || input.size(0) < kLeastRows) {
-    return at::batch_norm(input, weight, bias, running_mean, running_var, false, momentum_, eps_, kCudnnAllowed);
+    return at::batch_norm(input, wide(weight), wide(bias), running_mean, running_var, false, momentum_, eps_,
+                          kCudnnAllowed);
   }
   return normalise_groups(input, pass);
 }
@@ -43,8 +49,8 @@ at::Tensor GroupedBatchNorm::normalise_groups(const at::Tensor& input, Pass pass
   at::Tensor variance = at::zeros_like(running_var);
   // Views, in which the groups' gradients are added up before they go on: another call of this module, run again in
   // backward or not, adds one tensor to the parameter's gradient, and the order of the sum stays the same.
-  const at::Tensor scale = weight.view_as(weight);
-  const at::Tensor shift = bias.view_as(bias);
+  const at::Tensor scale = wide(weight);
+  const at::Tensor shift = wide(bias);
   for (const at::Tensor& part : input.tensor_split(groups)) {
     // With momentum 1 the buffers come back as this group's statistics, whatever they held.
     const at::Tensor part_mean = at::zeros_like(running_mean);

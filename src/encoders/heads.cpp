@@ -2,6 +2,8 @@
 
 #include <ATen/ops/relu.h>
 
+#include <spillway/app/encoders/layer_input.hpp>
+
 namespace spillway::app {
 
 Head::Head(HeadKind kind, const HeadShape& shape) {
@@ -17,8 +19,9 @@ Head::Head(HeadKind kind, const HeadShape& shape) {
 }
 
 at::Tensor Head::forward(const at::Tensor& rows) {
-  const at::Tensor hidden = fc1_->forward(rows);
-  const at::Tensor out = fc2_->forward(at::relu(bn1_ ? bn1_->forward(hidden) : hidden));
+  const at::Tensor hidden = fc1_->forward(input_of(fc1_->weight, rows));
+  const at::Tensor active = at::relu(bn1_ ? bn1_->forward(hidden) : hidden);
+  const at::Tensor out = fc2_->forward(input_of(fc2_->weight, active));
   return bn2_ ? bn2_->forward(out) : out;
 }
 

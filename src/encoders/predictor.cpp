@@ -22,7 +22,9 @@ Predictor::Predictor(Predictor&&) noexcept = default;
 Predictor& Predictor::operator=(Predictor&&) noexcept = default;
 Predictor::~Predictor() = default;
 
-at::Tensor Predictor::predict(const at::Tensor& projections) { return network_->predictor->forward(projections); }
+at::Tensor Predictor::predict(const at::Tensor& projections) {
+  return network_->predictor->forward(projections).to(at::kFloat);
+}
 
 std::vector<NamedTensor> Predictor::parameters() const {
   std::vector<NamedTensor> list;

@@ -12,6 +12,7 @@
 
 #include <spillway/app/encoders/activation_checkpoint.hpp>
 #include <spillway/app/encoders/grouped_batch_norm.hpp>
+#include <spillway/app/encoders/layer_input.hpp>
 #include <spillway/offload/check.hpp>
 
 namespace spillway::app {
@@ -42,6 +43,8 @@ std::shared_ptr<Convolution> convolution(std::int64_t in, std::int64_t out, std:
   return made;
 }
 
+at::Tensor convolve(Convolution& layer, const at::Tensor& x) { return layer.forward(input_of(layer.weight, x)); }
+
 /// Brings a block's input to the shape of its output. Its children have numbers for names.
 class Downsample final : public torch::nn::Module {
  public:
@@ -49,7 +52,7 @@ class Downsample final : public torch::nn::Module {
       : convolution_(register_module("0", convolution(in, out, 1, stride))),
         norm_(register_module("1", std::make_shared<GroupedBatchNorm>(out, groups))) {}
 
-  at::Tensor forward(const at::Tensor& x, Pass pass) { return norm_->forward(convolution_->forward(x), pass); }
+  at::Tensor forward(const at::Tensor& x, Pass pass) { return norm_->forward(convolve(*convolution_, x), pass); }
 
  private:
   std::shared_ptr<Convolution> convolution_;
@@ -87,7 +90,7 @@ class Block final : public torch::nn::Module {
     for (std::size_t layer = 0; layer < norms_.size(); ++layer) {
       // In place: neither a batch-norm nor the sum needs its output for its gradient.
       if (layer > 0) x = x.relu_();
-      x = norms_[layer]->forward(convolutions_[layer]->forward(x), pass);
+      x = norms_[layer]->forward(convolve(*convolutions_[layer], x), pass);
     }
     return x.add(downsample_ ? downsample_->forward(input, pass) : input).relu_();
   }
@@ -143,7 +146,7 @@ class ResNet final : public Backbone {
   }
 
   at::Tensor forward(const at::Tensor& images) override {
-    at::Tensor x = norm_->forward(stem_->forward(images.expand({-1, kColours, -1, -1}))).relu_();
+    at::Tensor x = norm_->forward(convolve(*stem_, images.expand({-1, kColours, -1, -1}))).relu_();
     if (!cifar_stem_) x = at::max_pool2d(x, 3, 2, 1);
     for (const std::shared_ptr<Stage>& stage : stages_) x = run(stage, x);
     return at::adaptive_avg_pool2d(x, {1, 1}).flatten(1);

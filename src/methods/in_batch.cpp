@@ -5,12 +5,13 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 
+#include <spillway/app/methods/parameter_precision.hpp>
 #include <spillway/queue/contrastive_loss.hpp>
 
 namespace spillway::app {
 
 InBatch::InBatch(const Config& config, ImageGeometry geometry)
-    : TrainingMethod({config.encoder, config.contrastive, geometry}),
+    : TrainingMethod(make_network(config, geometry)),
       by_label_(config.method == Method::kSupCon),
       cached_(config.contrastive.accumulation == Accumulation::kCached),
       temperature_(config.contrastive) {}

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <spillway/app/methods/parameter_precision.hpp>
 #include <spillway/queue/streaming_loss.hpp>
 
 namespace spillway::app {
@@ -53,12 +54,12 @@ queue::LengthSchedule bank_length(const Config& config) {
 }
 
 Moco::Moco(const Config& config, ImageGeometry geometry, std::shared_ptr<offload::Tiers> tiers)
-    : TrainingMethod({config.encoder, config.contrastive, geometry}),
+    : TrainingMethod(make_network(config, geometry)),
       temperature_(config.contrastive),
       length_(bank_length(config)),
       momentum_(config.contrastive),
       exclude_same_class_(config.contrastive.exclude_same_class),
-      momentum_encoder_({config.encoder, config.contrastive, geometry}, network(), config.contrastive.momentum),
+      momentum_encoder_(make_network(config, geometry), network(), config.contrastive.momentum),
       bank_(std::move(tiers), bank_options(config)),
       window_(bank_) {}
 
@@ -82,6 +83,12 @@ at::Tensor Moco::loss(const ViewPair& batch) {
 std::vector<NamedTensor> Moco::parameters() const {
   std::vector<NamedTensor> all = TrainingMethod::parameters();
   for (NamedTensor& parameter : temperature_.parameters()) all.push_back(std::move(parameter));
+  return all;
+}
+
+std::vector<NamedTensor> Moco::buffers() const {
+  std::vector<NamedTensor> all = TrainingMethod::buffers();
+  for (NamedTensor& buffer : momentum_encoder_.network().buffers()) all.push_back(std::move(buffer));
   return all;
 }
 

@@ -37,6 +37,10 @@ class Moco final : public TrainingMethod {
   [[nodiscard]] queue::NegativeBank* bank() noexcept override { return &bank_; }
   [[nodiscard]] std::vector<NamedTensor> parameters() const override;
   [[nodiscard]] std::vector<NamedTensor> undecayed_parameters() const override { return temperature_.parameters(); }
+  [[nodiscard]] std::vector<NamedTensor> buffers() const override;
+  void master_changed(const at::Tensor& parameter, const at::Tensor& master) override {
+    momentum_encoder_.follow(parameter, master);
+  }
   /// The bank gets the step's length, the momentum encoder its momentum.
   void begin_step(std::uint64_t step, std::uint64_t steps) override;
   void prefetch() override { window_.prefetch(); }

@@ -42,6 +42,14 @@ MomentumEncoder::MomentumEncoder(ProjectedEncoder network, const ProjectedEncode
   const at::NoGradGuard no_grad;
   copy_all(tensors(network_.buffers()), tensors(followed.buffers()));
   network_.train(true);
+  for (const NamedTensor& parameter : followed.parameters()) {
+    places_.emplace(parameter.tensor.unsafeGetTensorImpl(), places_.size());
+  }
+}
+
+void MomentumEncoder::follow(const at::Tensor& parameter, const at::Tensor& master) {
+  const auto place = places_.find(parameter.unsafeGetTensorImpl());
+  if (place != places_.end()) average_.follow(place->second, master);
 }
 
 std::vector<NamedTensor> MomentumEncoder::state() const {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -50,6 +52,9 @@ class MomentumEncoder {
   void set_momentum(double momentum) { average_.set_momentum(momentum); }
   /// key = momentum * key + (1 - momentum) * followed, for every parameter. Call it once after each optimizer step.
   void follow() { average_.follow(); }
+  /// The same before that for one of the trained network's parameters, whose `master` is its value before rounding;
+  /// nothing for a parameter that is not followed. follow() does the others.
+  void follow(const at::Tensor& parameter, const at::Tensor& master);
 
   /// The average before rounding, and running statistics, as TrainingMethod::state() wants them.
   [[nodiscard]] std::vector<NamedTensor> state() const;
@@ -60,7 +65,8 @@ class MomentumEncoder {
 
  private:
   ProjectedEncoder network_;
-  queue::MovingAverage average_;  // Of the parameters.
+  queue::MovingAverage average_;                                    // Of the parameters.
+  std::unordered_map<const c10::TensorImpl*, std::size_t> places_;  // Of followed parameters, in it.
 };
 
 }  // namespace spillway::app

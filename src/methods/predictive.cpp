@@ -2,17 +2,16 @@
 
 #include <utility>
 
+#include <spillway/app/methods/parameter_precision.hpp>
 #include <spillway/queue/cosine_loss.hpp>
 
 namespace spillway::app {
 
 Predictive::Predictive(const Config& config, ImageGeometry geometry)
-    : TrainingMethod({config.encoder, config.contrastive, geometry}),
-      predictor_(config.contrastive),
-      momentum_(config.contrastive) {
+    : TrainingMethod(make_network(config, geometry)), predictor_(config.contrastive), momentum_(config.contrastive) {
+  set_precision(predictor_.parameters(), config);
   if (config.method == Method::kByol) {
-    target_.emplace(ProjectedEncoder(config.encoder, config.contrastive, geometry), network(),
-                    config.contrastive.momentum);
+    target_.emplace(make_network(config, geometry), network(), config.contrastive.momentum);
   }
 }
 
@@ -20,6 +19,18 @@ std::vector<NamedTensor> Predictive::parameters() const {
   std::vector<NamedTensor> parameters = TrainingMethod::parameters();
   for (NamedTensor& parameter : predictor_.parameters()) parameters.push_back(std::move(parameter));
   return parameters;
+}
+
+std::vector<NamedTensor> Predictive::buffers() const {
+  std::vector<NamedTensor> buffers = TrainingMethod::buffers();
+  if (target_) {
+    for (NamedTensor& buffer : target_->network().buffers()) buffers.push_back(std::move(buffer));
+  }
+  return buffers;
+}
+
+void Predictive::master_changed(const at::Tensor& parameter, const at::Tensor& master) {
+  if (target_) target_->follow(parameter, master);
 }
 
 std::vector<NamedTensor> Predictive::state() const {

@@ -22,6 +22,8 @@ class Predictive final : public TrainingMethod {
   Predictive(const Config& config, ImageGeometry geometry);
 
   [[nodiscard]] std::vector<NamedTensor> parameters() const override;
+  [[nodiscard]] std::vector<NamedTensor> buffers() const override;
+  void master_changed(const at::Tensor& parameter, const at::Tensor& master) override;
   void begin_step(std::uint64_t step, std::uint64_t steps) override;
   [[nodiscard]] std::vector<NamedTensor> state() const override;
   void state_restored() override;

@@ -53,6 +53,11 @@ class TrainingMethod {
   [[nodiscard]] virtual std::vector<NamedTensor> parameters() const { return network_.parameters(); }
   /// Those of them that no weight decay is to draw towards 0.
   [[nodiscard]] virtual std::vector<NamedTensor> undecayed_parameters() const { return {}; }
+  /// What a forward pass changes: running statistics, those of a momentum encoder too.
+  [[nodiscard]] virtual std::vector<NamedTensor> buffers() const { return network_.buffers(); }
+  /// Within the optimizer's step: the float32 master of one of the parameters, of 16 bits, as the step has made it.
+  /// What follows the parameters slowly takes it from here, as the parameter itself stands still in its rounding.
+  virtual void master_changed(const at::Tensor& /*parameter*/, const at::Tensor& /*master*/) {}
   /// Null where a window is the sum of its micro-batches.
   [[nodiscard]] virtual WindowLoss* window_loss() noexcept { return nullptr; }
   /// Every tensor that a resumed run has to have back beside the bank's: parameters, running statistics, and those of

@@ -54,6 +54,7 @@ Progress::Progress(std::ostream& out, const ProgressOptions& options) : out_(out
 
 void Progress::step(const StepMetrics& metrics) {
   ++steps_done_;
+  steps_skipped_ += metrics.skipped ? 1 : 0;
   run_s_ += metrics.step_s;
   stall_s_ += metrics.stall_s;
   undrawn_s_ += metrics.step_s;
@@ -89,7 +90,8 @@ std::string Progress::status(const StepMetrics& metrics) const {
                 metrics.samples_per_s, stalled);
   const std::uint64_t left = std::max(options_.total_steps, metrics.step) - metrics.step;
   const double left_s = run_s_ / static_cast<double>(steps_done_) * static_cast<double>(left);
-  return numbers.data() + occupancy("device", metrics.device_bytes, options_.device_budget_bytes) +
+  const std::string skipped = steps_skipped_ == 0 ? "" : "  skipped " + std::to_string(steps_skipped_);
+  return numbers.data() + skipped + occupancy("device", metrics.device_bytes, options_.device_budget_bytes) +
          occupancy("host", metrics.host_bytes, options_.host_budget_bytes) +
          occupancy("disk", metrics.disk_bytes, options_.disk_budget_bytes) + "  left " + duration(left_s);
 }

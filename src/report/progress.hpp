@@ -22,8 +22,8 @@ struct ProgressOptions {
   std::uint64_t disk_budget_bytes = 0;
 };
 
-/// Shows a run as it goes: step, loss, samples per second, share of stalled time, tier occupancy, time left. Takes its
-/// times from the metrics, so that it shows what is recorded. Not thread-safe.
+/// Shows a run as it goes: step, loss, samples per second, share of stalled time, steps that were skipped, tier
+/// occupancy, time left. Takes its times from the metrics, so that it shows what is recorded. Not thread-safe.
 class Progress {
  public:
   /// `out` outlives this.
@@ -45,6 +45,7 @@ class Progress {
   double stall_s_ = 0.0;
   double undrawn_s_ = 0.0;
   std::uint64_t steps_done_ = 0;
+  std::uint64_t steps_skipped_ = 0;
   bool bar_on_line_ = false;
 };
 

@@ -91,6 +91,7 @@ std::string prediction(const Summary& summary) {
 Json to_json(const Summary& summary) {
   return Json::Object{
       {"steps", summary.steps},
+      {"skipped_steps", summary.skipped_steps},
       {"loss_first", summary.loss_first},
       {"loss_last", summary.loss_last},
       {"accuracy", accuracy_json(summary)},
@@ -113,6 +114,7 @@ Json to_json(const Summary& summary) {
 Summary summary_of(const Json& json) {
   Summary summary;
   read(json, "steps", summary.steps);
+  read(json, "skipped_steps", summary.skipped_steps);
   read(json, "loss_first", summary.loss_first);
   read(json, "loss_last", summary.loss_last);
   read(json, "accuracy", summary.accuracy);
@@ -145,7 +147,10 @@ std::string describe(const Summary& summary) {
                 static_cast<unsigned long long>(summary.steps), summary.seconds, 100.0 * summary.stall_share,
                 summary.loss_first, summary.loss_last);
   const std::uint64_t steps = std::max<std::uint64_t>(1, summary.steps);
-  return text.data() + accuracy_line("few-label", summary.accuracy) + accuracy_line("kNN", summary.knn_accuracy) +
+  const std::string skipped =
+      summary.skipped_steps == 0 ? "" : "  " + std::to_string(summary.skipped_steps) + " steps skipped\n";
+  return text.data() + skipped + accuracy_line("few-label", summary.accuracy) +
+         accuracy_line("kNN", summary.knn_accuracy) +
          ("  disk per step: read " + offload::format_bytes(summary.read_bytes / steps) + ", written " +
           offload::format_bytes(summary.write_bytes / steps) + "; " + prediction(summary) + "\n") +
          tier_line("device", summary.device) + tier_line("host  ", summary.host) + tier_line("disk  ", summary.disk) +

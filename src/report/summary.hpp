@@ -23,6 +23,7 @@ struct TierSummary {
 /// What a run came to. Bytes are those of the whole run.
 struct Summary {
   std::uint64_t steps = 0;
+  std::uint64_t skipped_steps = 0;  ///< Of them, as gradients were not finite.
   double loss_first = 0.0;
   double loss_last = 0.0;
   Accuracies accuracy;      ///< By a few labels.

@@ -106,6 +106,22 @@ optimizer::GradientDevice gradient_device(OffloadDevice device) {
   return optimizer::GradientDevice::kInPlace;
 }
 
+/// Masters and what kernels keep lie in blocks, and sums of gradients are float32, wherever the configuration has them:
+/// so that a place changes no bit.
+void keep_masters(optimizer::OptimizerConfig& wrapping, const Config& config) {
+  wrapping.kernels = optimizer::UpdateKernels::kFused;
+  wrapping.masters = optimizer::MasterFormat::kRemainder;
+  if (config.bf16.enabled && config.bf16.bf16_optimizer_states) {
+    wrapping.state_format = optimizer::StateFormat::kBFloat16;
+  }
+  if (wrapping.state == optimizer::StateDevice::kNone) wrapping.state = optimizer::StateDevice::kCpu;
+  if (wrapping.gradients == optimizer::GradientDevice::kInPlace) {
+    wrapping.gradients = optimizer::GradientDevice::kCpu;
+  }
+  // Where nothing is added, sums are the gradients themselves.
+  wrapping.narrow_gradients = config.gradient_accumulation_steps == 1;
+}
+
 /// Refuses a placement that offloads more than the configuration wants.
 void check_ratio(const optimizer::Optimizer& optimizer, double ratio) {
   const optimizer::StatePlacement placed = optimizer.placement();
@@ -153,12 +169,14 @@ std::unique_ptr<optimizer::Optimizer> make_optimizer(const Config& config, Optim
   // DeepSpeed's default means "all at once", which would need staging buffers of that size.
   wrapping.sub_group_numel = config.zero.sub_group_size < numel ? config.zero.sub_group_size : 0;
   wrapping.gradients = gradient_device(config.offload.gradients);
+  const std::uint64_t element_bytes = config.has_16_bit_parameters() ? 2 : sizeof(float);  // Of nearly all of them.
   if (wrapping.sub_group_numel != 0) {
-    wrapping.bucket_bytes = wrapping.sub_group_numel * sizeof(float);
+    wrapping.bucket_bytes = wrapping.sub_group_numel * element_bytes;
   }
   // DeepSpeed's default for buckets would likewise need buffers of 2 GB: it is a limit, and ours lies below it.
   wrapping.bucket_bytes =
-      std::min(wrapping.bucket_bytes / sizeof(float), config.zero.reduce_bucket_size) * sizeof(float);
+      std::min(wrapping.bucket_bytes / element_bytes, config.zero.reduce_bucket_size) * element_bytes;
+  if (config.has_16_bit_parameters()) keep_masters(wrapping, config);
   wrapping.buffer_count = static_cast<unsigned>(config.zero.offload_optimizer.buffer_count);
   wrapping.tiers = std::move(tiers);
   auto made = optimizer::wrap(make_plain(config.optimizer, std::move(parameters)), std::move(wrapping));

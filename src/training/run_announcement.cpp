@@ -1,8 +1,12 @@
 #include <spillway/app/training/run_announcement.hpp>
 
+#include <array>
+#include <cstdio>
+
 #include <ATen/Parallel.h>
 
 #include <spillway/app/config/config_keys.hpp>
+#include <spillway/app/training/mixed_precision.hpp>
 #include <spillway/offload/format_bytes.hpp>
 
 namespace spillway::app {
@@ -27,7 +31,15 @@ std::vector<std::string> describe_method(const Config& config) {
     lines.emplace_back(
         "contrastive.batch_norm_groups is 1: batch statistics tell which rows belong together; take 2 or more");
   }
+  if (const auto line = slow_precision(config)) lines.push_back(*line);
   return lines;
+}
+
+std::string describe_skip(const StepMetrics& metrics, const std::string& overflow) {
+  std::array<char, 64> scale{};
+  std::snprintf(scale.data(), scale.size(), " at a loss scale of %g", metrics.loss_scale);
+  return "step " + std::to_string(metrics.step) + " is skipped: " + overflow + " is not finite" +
+         (metrics.loss_scale == 1.0 ? "" : scale.data());
 }
 
 std::string describe_traffic(const RunTraffic& predicted, std::uint64_t steps) {

@@ -6,6 +6,7 @@
 
 #include <spillway/app/config/config.hpp>
 #include <spillway/app/data/dataset.hpp>
+#include <spillway/app/report/metrics.hpp>
 #include <spillway/app/training/run_parts.hpp>
 #include <spillway/app/training/run_plan.hpp>
 
@@ -19,5 +20,8 @@ namespace spillway::app {
 
 /// What `steps` steps will move. @param steps  At least 1.
 [[nodiscard]] std::string describe_traffic(const RunTraffic& predicted, std::uint64_t steps);
+
+/// A step that was skipped. @param overflow  The first tensor that was not finite.
+[[nodiscard]] std::string describe_skip(const StepMetrics& metrics, const std::string& overflow);
 
 }  // namespace spillway::app

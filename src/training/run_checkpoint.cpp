@@ -24,6 +24,7 @@ constexpr const char* kTensors = "rank_0.safetensors";
 constexpr const char* kCounters = "rank_0.optimizer.pt";  // An archive of LibTorch.
 constexpr const char* kOptimizer = "optimizer.";          // Before the names of its state.
 constexpr const char* kGenerator = "generator.cpu";
+constexpr const char* kLossScale = "loss_scale";  // MixedPrecision::state().
 constexpr const char* kBankValues = "bank.values";
 constexpr const char* kBankScales = "bank.scales";
 constexpr const char* kBankLabels = "bank.labels";
@@ -71,6 +72,8 @@ CheckpointFile write_tensors(const std::filesystem::path& folder, RunParts& part
   const std::vector<NamedTensor> state = parts.method().state();
   for (const NamedTensor& tensor : state) entries.push_back(entry_of(tensor.name, tensor.tensor));
   entries.push_back(entry_of(kGenerator, generator_state));
+  const at::Tensor loss_scale = parts.step().precision().state();
+  if (loss_scale.defined()) entries.push_back(entry_of(kLossScale, loss_scale));
   parts.optimizer().list_state([&](const std::string& name, const at::Tensor& tensor) {
     entries.push_back(entry_of(kOptimizer + name, tensor));
   });
@@ -80,6 +83,7 @@ CheckpointFile write_tensors(const std::filesystem::path& folder, RunParts& part
   TensorFileWriter writer(folder / kTensors, std::move(entries));
   for (const NamedTensor& tensor : state) writer.append(tensor.tensor);
   writer.append(generator_state);
+  if (loss_scale.defined()) writer.append(loss_scale);
   parts.optimizer().visit_state([&](const std::string&, const at::Tensor& tensor) { writer.append(tensor); });
   if (bank != nullptr) append_bank(*bank, writer);
   return {kTensors, writer.finish()};
@@ -131,6 +135,8 @@ void restore_bank(const TensorFileReader& file, queue::NegativeBank& bank) {
 void check_tensors(const TensorFileReader& file, RunParts& parts) {
   for (const NamedTensor& tensor : parts.method().state()) check_entry(file, entry_of(tensor.name, tensor.tensor));
   check_entry(file, entry_of(kGenerator, at::detail::getDefaultCPUGenerator().get_state()));
+  const at::Tensor loss_scale = parts.step().precision().state();
+  if (loss_scale.defined()) check_entry(file, entry_of(kLossScale, loss_scale));
   if (const queue::NegativeBank* const bank = parts.method().bank()) {
     for (const TensorEntry& entry : bank_entries(*bank)) check_entry(file, entry, entry.name != kBankCounts);
   }
@@ -146,13 +152,23 @@ double number(const Json& json, std::string_view key) {
 }
 
 Json to_json(const RunProgress& progress) {
-  return Json::Object{
-      {"summary", to_json(progress.summary)}, {"steps_s", progress.steps_s}, {"stall_s", progress.stall_s}};
+  return Json::Object{{"summary", to_json(progress.summary)},
+                      {"steps_s", progress.steps_s},
+                      {"stall_s", progress.stall_s},
+                      {"skipped", Json::Array(progress.skipped.begin(), progress.skipped.end())}};
 }
 
 RunProgress progress_of(const Json& json) {
   const Json* const summary = json.find("summary");
-  return {summary == nullptr ? Summary() : summary_of(*summary), number(json, "steps_s"), number(json, "stall_s")};
+  RunProgress progress{summary == nullptr ? Summary() : summary_of(*summary), number(json, "steps_s"),
+                       number(json, "stall_s")};
+  const Json* const skipped = json.find("skipped");
+  if (const auto* const list = skipped == nullptr ? nullptr : skipped->get_if<Json::Array>()) {
+    for (const Json& step : *list) {
+      if (const auto* const index = step.get_if<std::uint64_t>()) progress.skipped.push_back(*index);
+    }
+  }
+  return progress;
 }
 
 /// Keys, and blocks of them, that say where and how a run is and not what comes out.
@@ -247,6 +263,7 @@ RunProgress restore_run(const FoundCheckpoint& found, RunParts& parts) {
   if (parts.method().bank() != nullptr) restore_bank(file, *parts.method().bank());
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   generator.set_state(file.read(kGenerator));
+  if (file.has(kLossScale)) parts.step().precision().restore(file.read(kLossScale));
   return progress_of(found.manifest.progress);
 }
 

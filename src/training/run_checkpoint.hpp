@@ -14,14 +14,16 @@ namespace spillway::app {
 
 /// What a run has to remember beside its parts, so that its summary is that of all its steps.
 struct RunProgress {
-  Summary summary;       ///< Of the steps that were done, without what only its end knows.
-  double steps_s = 0.0;  ///< Time in steps.
-  double stall_s = 0.0;  ///< Of it, waiting.
+  Summary summary;                       ///< Of the steps that were done, without what only its end knows.
+  double steps_s = 0.0;                  ///< Time in steps.
+  double stall_s = 0.0;                  ///< Of it, waiting.
+  std::vector<std::uint64_t> skipped{};  ///< Steps, from 0, that left everything as it was.
 };
 
 /// Writes the run as it is after `step` optimizer steps into a new checkpoint in `root`: every tensor of the method,
-/// the optimizer's state a block at a time, the bank's rows a segment at a time, counters, and the state of LibTorch's
-/// default generator. Memory does not grow with state or bank. @throws IoError: what was there before is untouched.
+/// the optimizer's state and masters a block at a time, the bank's rows a segment at a time, counters, the loss scale's
+/// state, and that of LibTorch's default generator. Memory does not grow with state or bank. @throws IoError: what was
+/// there before is untouched.
 void save_run(const std::filesystem::path& root, std::uint64_t step, const Json& config, const RunProgress& progress,
               RunParts& parts);
 

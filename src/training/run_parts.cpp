@@ -27,7 +27,7 @@ OptimizedParameters parameters_of(const TrainingMethod& method) {
 OutsideBytes outside_bytes(const Config& config, const TrainingMethod& method) {
   OutsideBytes outside;
   for (const NamedTensor& parameter : method.parameters()) outside.parameters += parameter.tensor.nbytes();
-  if (config.zero.offload_optimizer.device == OffloadDevice::kNone) {
+  if (config.zero.offload_optimizer.device == OffloadDevice::kNone && !config.has_16_bit_parameters()) {
     outside.plain_state = state_tensor_count(config.optimizer) * outside.parameters;
   }
   return outside;
@@ -43,8 +43,15 @@ RunParts::RunParts(const Config& config, const ImageSet& images, distributed::Co
       step_(config, images, *method_, *optimizer_, ranks, trace.get()),
       forecast_(config.has_bank() ? std::optional(bank_options(config)) : std::nullopt, optimizer_->next_step_bytes(),
                 optimizer_->steady_step_bytes(), optimizer_->gradient_placement().disk_bytes,
-                config.has_bank() ? std::optional(bank_length(config)) : std::nullopt),
-      outside_(outside_bytes(config, *method_)) {}
+                config.has_bank() ? std::optional(bank_length(config)) : std::nullopt, optimizer_->read_ahead_bytes()),
+      outside_(outside_bytes(config, *method_)) {
+  // On several ranks each has the masters of its share alone: there all follow the parameters, which are the same.
+  if (ranks.world_size() == 1) {
+    optimizer_->observe_masters([method = method_.get()](const at::Tensor& parameter, const at::Tensor& master) {
+      method->master_changed(parameter, master);
+    });
+  }
+}
 
 std::vector<PlacementRow> RunParts::placement() {
   queue::NegativeBank* const bank = method_->bank();

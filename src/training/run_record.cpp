@@ -61,6 +61,7 @@ void RunRecord::resume(const RunProgress& progress) {
   seconds_before_ = summary_.seconds;
   steps_s_ = progress.steps_s;
   stall_s_ = progress.stall_s;
+  skipped_ = progress.skipped;
 }
 
 void RunRecord::step(const StepMetrics& metrics, const PhaseTimes& phases, const optimizer::StepBytes& predicted,
@@ -81,6 +82,8 @@ void RunRecord::add(const StepMetrics& metrics, const optimizer::StepBytes& pred
   if (metrics.step == 1) summary_.loss_first = metrics.loss;
   summary_.loss_last = metrics.loss;
   summary_.steps = metrics.step;
+  if (metrics.skipped) skipped_.push_back(metrics.step - 1);
+  summary_.skipped_steps = skipped_.size();
   summary_.read_bytes += metrics.read_bytes;
   summary_.write_bytes += metrics.write_bytes;
   stall_s_ += metrics.stall_s;
@@ -88,7 +91,7 @@ void RunRecord::add(const StepMetrics& metrics, const optimizer::StepBytes& pred
 }
 
 RunProgress RunRecord::so_far() const {
-  RunProgress progress{summary_, steps_s_, stall_s_};
+  RunProgress progress{summary_, steps_s_, stall_s_, skipped_};
   progress.summary.seconds = seconds();
   progress.summary.threads = static_cast<std::uint64_t>(at::get_num_threads());
   return progress;

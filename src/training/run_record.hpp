@@ -5,6 +5,7 @@
 #include <optional>
 #include <ostream>
 #include <string_view>
+#include <vector>
 
 #include <spillway/app/config/config.hpp>
 #include <spillway/app/report/metrics.hpp>
@@ -39,6 +40,8 @@ class RunRecord {
   /// Goes on with the sums of the run that is resumed.
   void resume(const RunProgress& progress);
   [[nodiscard]] Summary& summary() noexcept { return summary_; }
+  /// Steps, from 0, that were skipped so far, in order.
+  [[nodiscard]] const std::vector<std::uint64_t>& skipped() const noexcept { return skipped_; }
 
   /// A step that was made. @param predicted  What it was said to move.
   void step(const StepMetrics& metrics, const PhaseTimes& phases, const optimizer::StepBytes& predicted,
@@ -62,6 +65,7 @@ class RunRecord {
   double steps_s_ = 0.0;
   double stall_s_ = 0.0;
   double seconds_before_ = 0.0;  // Of the run that was resumed.
+  std::vector<std::uint64_t> skipped_;
   Summary summary_;
 };
 

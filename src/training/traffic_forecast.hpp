@@ -20,13 +20,16 @@ class TrafficForecast {
   /// @param length  Of the bank at each step.
   /// @param first   What the optimizer moves in its first step, @param steady in every later one.
   /// @param gradient_bytes  Of the sums of gradients on disk.
+  /// @param read_ahead_bytes  What the optimizer reads in vain in a later step that is skipped.
   TrafficForecast(const std::optional<queue::BankOptions>& bank, const optimizer::StepBytes& first,
                   const optimizer::StepBytes& steady, std::uint64_t gradient_bytes = 0,
-                  const std::optional<queue::LengthSchedule>& length = {});
+                  const std::optional<queue::LengthSchedule>& length = {}, std::uint64_t read_ahead_bytes = 0);
 
   /// The next step.
   /// @param micro_batch_rows  Rows of each micro-batch of its window, in order.
-  optimizer::StepBytes next(std::span<const std::int64_t> micro_batch_rows);
+  /// @param skipped  Gradients that are not finite: they are read once more to find out which in place of the update,
+  /// and no keys enter the bank.
+  optimizer::StepBytes next(std::span<const std::int64_t> micro_batch_rows, bool skipped = false);
 
  private:
   std::optional<queue::BankForecast> bank_;
@@ -34,6 +37,7 @@ class TrafficForecast {
   std::int64_t step_ = 0;
   optimizer::StepBytes optimizer_;
   optimizer::StepBytes steady_;
+  std::uint64_t read_ahead_bytes_;
   std::uint64_t gradient_bytes_;
 };
 

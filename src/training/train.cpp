@@ -1,5 +1,6 @@
 #include <spillway/app/training/train.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -136,7 +137,9 @@ void Run::resume() {
   const RunProgress progress = restore_run(*resume_.found, parts_);
   first_step_ = resume_.found->manifest.step;
   record_.resume(progress);
-  for (std::uint64_t step = 0; step < first_step_; ++step) static_cast<void>(forecast_.next(plan_.rows(step)));
+  for (std::uint64_t step = 0; step < first_step_; ++step) {
+    static_cast<void>(forecast_.next(plan_.rows(step), std::ranges::binary_search(progress.skipped, step)));
+  }
   record_.message("resumed from " + resume_.found->path.string() + ", after " + std::to_string(first_step_) + " steps");
   if (progress.summary.threads != static_cast<std::uint64_t>(at::get_num_threads())) {
     record_.message("it was made with " + std::to_string(progress.summary.threads) +
@@ -182,7 +185,7 @@ void Run::step(std::uint64_t index) {
     order_ = plan_.order(place.epoch);
     order_epoch_ = place.epoch;
   }
-  const ScheduledRate rate = schedule_.at(index);
+  const ScheduledRate rate = schedule_.at(index - record_.skipped().size());  // A skipped step does not move it.
   set_rate(parts_.optimizer(), rate);
   parts_.method().begin_step(index, plan_.steps());
   const Reading before(parts_.tiers().stats());
@@ -197,6 +200,8 @@ void Run::step(std::uint64_t index) {
   metrics.loss = result.loss;
   metrics.lr = rate.lr;
   metrics.grad_norm = result.grad_norm;
+  metrics.loss_scale = result.loss_scale;
+  metrics.skipped = result.skipped;
   metrics.stall_s = static_cast<double>(after.stall_ns - before.stall_ns) * 1e-9;
   metrics.samples_per_s = static_cast<double>(result.samples) / metrics.step_s;
   metrics.read_bytes = after.read - before.read;
@@ -204,7 +209,8 @@ void Run::step(std::uint64_t index) {
   metrics.host_bytes = parts_.tiers().host().used_bytes();
   metrics.disk_bytes = parts_.tiers().disk().used_bytes();
   if (evaluation_.due(place, plan_)) metrics.accuracy = evaluation_.of_network(parts_.method().network());
-  record_.step(metrics, result.phases, forecast_.next(plan_.rows(index)), parts_.tiers());
+  record_.step(metrics, result.phases, forecast_.next(plan_.rows(index), result.skipped), parts_.tiers());
+  if (result.skipped) record_.message(describe_skip(metrics, result.overflow));
 }
 
 /// Whether a checkpoint is to be written after `step` steps.

@@ -7,9 +7,11 @@
 #include <string>
 #include <utility>
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 
 #include <spillway/app/data/batches.hpp>
+#include <spillway/app/training/non_finite.hpp>
 #include <spillway/distributed/gradient_mean.hpp>
 #include <spillway/offload/error.hpp>
 #include <spillway/queue/cached_accumulation.hpp>
@@ -23,7 +25,13 @@ constexpr std::uint32_t kKeyOrderPurpose = 0x4B000000U;
 
 TrainingStep::TrainingStep(const Config& config, const ImageSet& images, TrainingMethod& method,
                            optimizer::Optimizer& optimizer, distributed::Collective& ranks, offload::Trace* trace)
-    : config_(config), images_(images), method_(method), optimizer_(optimizer), ranks_(ranks), trace_(trace) {
+    : config_(config),
+      images_(images),
+      method_(method),
+      optimizer_(optimizer),
+      ranks_(ranks),
+      trace_(trace),
+      precision_(config, ranks) {
   for (const NamedTensor& parameter : method_.parameters()) parameters_.push_back(parameter.tensor);
 }
 
@@ -33,6 +41,8 @@ StepResult TrainingStep::run(const EpochOrder& order, const StepPlace& place) {
   const Window rows = window(order, place);
   StepResult result;
   result.samples = rows.samples;
+  result.loss_scale = precision_.loss_scale();
+  const std::vector<at::Tensor> buffers = copy_buffers();
   if (WindowLoss* const compared = method_.window_loss()) {
     result.loss = accumulate_cached(rows, *compared);
   } else {
@@ -41,17 +51,18 @@ StepResult TrainingStep::run(const EpochOrder& order, const StepPlace& place) {
   {
     const PhaseSpan span(trace_, phases_, StepPhase::kGradients);
     distributed::average_gradients(parameters_, ranks_);
-    result.grad_norm = clip();
+    clip(result);
   }
   {
     const PhaseSpan span(trace_, phases_, StepPhase::kUpdate);
-    optimizer_.step();
+    update(result, place);
   }
   // Not the optimizer's zero_grad(), which starts the reads of a next step that may never come.
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
   {
     const PhaseSpan span(trace_, phases_, StepPhase::kAfter);
-    method_.finish_window(true);
+    method_.finish_window(!result.skipped);
+    if (result.skipped) restore_buffers(buffers);
   }
   result.phases = phases_;
   return result;
@@ -85,11 +96,13 @@ double TrainingStep::accumulate(const Window& window, std::uint64_t micro) {
   const ViewPair pair = views(window, micro);
   const double share = static_cast<double>(pair.view0.size(0)) / static_cast<double>(window.samples);
   span.emplace(trace_, phases_, StepPhase::kForward);
-  const at::Tensor loss = method_.loss(pair).mul(share);
+  const at::Tensor loss = [&] {
+    const AutocastScope autocast(config_.torch_autocast);
+    return method_.loss(pair).mul(share);
+  }();
   const auto value = loss.item<double>();
-  require_finite(value, window.place);
   span.emplace(trace_, phases_, StepPhase::kBackward);
-  loss.backward();
+  precision_.scaled(loss).backward();
   return value;
 }
 
@@ -103,29 +116,64 @@ double TrainingStep::accumulate_cached(const Window& window, WindowLoss& method)
   }
   queue::CachedAccumulation cached;
   cached.micro_batches = static_cast<std::int64_t>(pairs.size());
-  cached.encode = [&](std::int64_t micro) { return method.embed(pairs[static_cast<std::size_t>(micro)]); };
+  cached.encode = [&](std::int64_t micro) {
+    const AutocastScope autocast(config_.torch_autocast);
+    return method.embed(pairs[static_cast<std::size_t>(micro)]);
+  };
+  double value = 0.0;
   cached.loss = [&](const std::vector<at::Tensor>& embeddings) {
     const at::Tensor loss = method.compare(embeddings, at::cat(labels));
-    require_finite(loss.item<double>(), window.place);
+    value = loss.item<double>();
     span.emplace(trace_, phases_, StepPhase::kBackward);
-    return loss;
+    return precision_.scaled(loss);
   };
   for (const NamedTensor& buffer : method_.network().buffers()) cached.buffers.push_back(buffer.tensor);
   span.emplace(trace_, phases_, StepPhase::kForward);
-  return cached.run().item<double>();
+  static_cast<void>(cached.run());
+  return value;
 }
 
-void TrainingStep::require_finite(double loss, const StepPlace& place) const {
-  if (!std::isfinite(loss)) {
-    throw Error("the loss is " + std::to_string(loss) + " in epoch " + std::to_string(place.epoch) + ", step " +
-                std::to_string(place.window + 1) + " of it: lower optimizer.params.lr or set gradient_clipping");
+void TrainingStep::clip(StepResult& result) {
+  const double limit =
+      config_.gradient_clipping > 0.0 ? config_.gradient_clipping : std::numeric_limits<double>::infinity();
+  result.grad_norm = precision_.clip(optimizer_, limit);
+}
+
+void TrainingStep::update(StepResult& result, const StepPlace& place) {
+  if (!std::isfinite(result.grad_norm) || !std::isfinite(result.loss)) {
+    result.overflow = find_overflow(result, place);
+  }
+  try {
+    result.skipped = !precision_.step(optimizer_, result.grad_norm);
+  } catch (const Error& error) {
+    if (result.overflow.empty()) throw;
+    throw Error(std::string(error.what()) + "; the first tensor that is not finite is " + result.overflow);
   }
 }
 
-double TrainingStep::clip() {
-  const double limit =
-      config_.gradient_clipping > 0.0 ? config_.gradient_clipping : std::numeric_limits<double>::infinity();
-  return optimizer_.clip_grad_norm_(limit);
+/// The first tensor that is not finite. @throws Error naming it where to skip the step would not help.
+std::string TrainingStep::find_overflow(const StepResult& result, const StepPlace& place) {
+  const NonFinite found = find_non_finite(method_.parameters(), optimizer_);
+  const bool loss_may_be = config_.has_loss_scale() || std::isfinite(result.loss);
+  if (config_.may_skip_steps() && !std::isfinite(result.grad_norm) && loss_may_be && !found.is_value) return found.text;
+  throw Error("the loss is " + std::to_string(result.loss) + " and the gradient's norm " +
+              std::to_string(result.grad_norm) + " in epoch " + std::to_string(place.epoch) + ", step " +
+              std::to_string(place.window + 1) + " of it; the first tensor that is not finite is " + found.text +
+              ": lower optimizer.params.lr or set gradient_clipping; checkpoints are as they were");
+}
+
+/// A forward pass moves them; nothing where no step is ever skipped.
+std::vector<at::Tensor> TrainingStep::copy_buffers() const {
+  std::vector<at::Tensor> copies;
+  if (!config_.may_skip_steps()) return copies;
+  for (const NamedTensor& buffer : method_.buffers()) copies.push_back(buffer.tensor.clone());
+  return copies;
+}
+
+void TrainingStep::restore_buffers(const std::vector<at::Tensor>& copies) const {
+  const at::NoGradGuard no_grad;
+  std::vector<NamedTensor> buffers = method_.buffers();
+  for (std::size_t i = 0; i < buffers.size(); ++i) buffers[i].tensor.copy_(copies[i]);
 }
 
 }  // namespace spillway::app

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -8,6 +9,7 @@
 #include <spillway/app/config/config.hpp>
 #include <spillway/app/data/image_set.hpp>
 #include <spillway/app/methods/training_method.hpp>
+#include <spillway/app/training/mixed_precision.hpp>
 #include <spillway/app/training/run_plan.hpp>
 #include <spillway/app/training/step_breakdown.hpp>
 #include <spillway/distributed/collective.hpp>
@@ -19,6 +21,9 @@ namespace spillway::app {
 struct StepResult {
   double loss = 0.0;       ///< Mean over the samples of the window.
   double grad_norm = 0.0;  ///< Before clipping.
+  double loss_scale = 1.0;
+  bool skipped = false;    ///< Weights, moving average, running statistics and bank are as before the step.
+  std::string overflow{};  ///< Of a skipped step: the first tensor that was not finite.
   std::uint64_t samples = 0;
   PhaseTimes phases{};
 };
@@ -33,9 +38,12 @@ class TrainingStep {
                distributed::Collective& ranks, offload::Trace* trace = nullptr);
 
   /// @param order  Of the epoch that `place` is in.
-  /// @throws Error where the loss is not finite (the weights are those before the step), and what bank, optimizer and
-  /// collective throw.
+  /// @throws Error naming the first tensor that is not finite, where loss or gradients are not and the step can't be
+  /// skipped (@see MixedPrecision; a parameter's value and, without a loss scale, the loss are beyond it): the weights
+  /// are those before the step. What bank, optimizer and collective throw.
   StepResult run(const EpochOrder& order, const StepPlace& place);
+
+  [[nodiscard]] MixedPrecision& precision() noexcept { return precision_; }
 
  private:
   /// The samples of one step.
@@ -50,8 +58,11 @@ class TrainingStep {
   [[nodiscard]] ViewPair views(const Window& window, std::uint64_t micro) const;
   double accumulate(const Window& window, std::uint64_t micro);
   double accumulate_cached(const Window& window, WindowLoss& method);
-  void require_finite(double loss, const StepPlace& place) const;
-  [[nodiscard]] double clip();
+  void clip(StepResult& result);
+  void update(StepResult& result, const StepPlace& place);
+  [[nodiscard]] std::string find_overflow(const StepResult& result, const StepPlace& place);
+  [[nodiscard]] std::vector<at::Tensor> copy_buffers() const;
+  void restore_buffers(const std::vector<at::Tensor>& copies) const;
 
   const Config& config_;
   const ImageSet& images_;
@@ -59,6 +70,7 @@ class TrainingStep {
   optimizer::Optimizer& optimizer_;
   distributed::Collective& ranks_;
   offload::Trace* const trace_;
+  MixedPrecision precision_;
   std::vector<at::Tensor> parameters_;
   PhaseTimes phases_{};  // Of the step that runs.
 };

@@ -59,7 +59,7 @@ class DeepSpeedConfigs : public ::testing::Test {
 
 TEST_F(DeepSpeedConfigs, OfInfinityOnNvme) {
   const std::string disk = folder_.path().string();
-  const ResolvedConfig resolved = run_twice("infinity_nvme.json", {"--nvme-path", disk, "--host-budget", "240KiB"});
+  const ResolvedConfig resolved = run_twice("infinity_nvme.json", {"--nvme-path", disk, "--host-budget", "320KiB"});
   const Config& config = resolved.config;
   EXPECT_EQ(config.train_batch_size, 4U);
   EXPECT_EQ(config.zero.stage, 2U);
@@ -69,8 +69,8 @@ TEST_F(DeepSpeedConfigs, OfInfinityOnNvme) {
   EXPECT_EQ(config.aio.queue_depth, 16U);
   EXPECT_EQ(config.aio.intra_op_parallelism, 2U);
   EXPECT_EQ(config.fp16.loss_scale, 1024.0);
-  EXPECT_THAT(resolved.warnings, ElementsAre(HasSubstr("fp16.enabled: true runs in fp32"),
-                                             AllOf(HasSubstr("stage3_param_persitance_threshold: unknown key"),
+  EXPECT_TRUE(config.fp16.enabled);
+  EXPECT_THAT(resolved.warnings, ElementsAre(AllOf(HasSubstr("stage3_param_persitance_threshold: unknown key"),
                                                    HasSubstr("mean stage3_param_persistence_threshold?")),
                                              AllOf(HasSubstr("3 runs as 2"), HasSubstr("offload_param.device"))));
   EXPECT_GT(summary_.write_bytes, 0U);
@@ -93,13 +93,14 @@ TEST_F(DeepSpeedConfigs, OfStageTwoWithAutoEverywhere) {
 TEST_F(DeepSpeedConfigs, OfStageTwoInTheOldStyle) {
   const ResolvedConfig resolved = run_twice("zero2_old_style.json");
   const Config& config = resolved.config;
-  EXPECT_THAT(resolved.warnings, ElementsAre(HasSubstr("fp16.enabled: true runs in fp32")));
+  EXPECT_THAT(resolved.warnings, ElementsAre(HasSubstr("fp16.fp16_master_weights_and_grads")));
   EXPECT_EQ(config.micro_batch_size_per_gpu, 4U);
   EXPECT_THAT(config.optimizer.betas, ElementsAre(0.8, 0.999));
   EXPECT_TRUE(config.optimizer.decoupled_decay());
   EXPECT_EQ(config.scheduler.warmup_max_lr, 0.001);
   EXPECT_EQ(config.zero.offload_optimizer.device, OffloadDevice::kCpu);
-  EXPECT_TRUE(config.fp16.fp16_master_weights_and_grads);
+  EXPECT_TRUE(config.fp16.enabled);
+  EXPECT_EQ(config.fp16.initial_scale_power, 15U);
 }
 
 }  // namespace

@@ -39,11 +39,9 @@ constexpr std::string_view kEverything = R"({
                 "amsgrad": true, "adam_w_mode": false}},
   "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 90, "warmup_num_steps": "auto",
                 "warmup_type": "linear", "warmup_min_lr": 1e-5, "warmup_max_lr": "auto"}},
-  "fp16": {"enabled": "auto", "auto_cast": true, "loss_scale": 1024, "initial_scale_power": 15,
-           "loss_scale_window": 500, "hysteresis": 3, "consecutive_hysteresis": true, "min_loss_scale": 2,
-           "fp16_master_weights_and_grads": true},
-  "bf16": {"enabled": false, "immediate_grad_update": true, "check_grad_overflow": false,
-           "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true},
+  "fp16": {"enabled": "auto", "loss_scale": 1024, "initial_scale_power": 15,
+           "loss_scale_window": 500, "hysteresis": 3, "consecutive_hysteresis": true, "min_loss_scale": 2},
+  "bf16": {"enabled": true, "check_grad_overflow": false, "bf16_optimizer_states": true},
   "torch_autocast": {"enabled": "auto", "dtype": "float16"},
   "zero_optimization": {"stage": 1, "sub_group_size": 2e8, "reduce_bucket_size": 1e6,
                         "offload_optimizer": {"device": "nvme", "buffer_count": 5, "pin_memory": true, "ratio": 0.5}},
@@ -58,7 +56,7 @@ constexpr std::string_view kEverything = R"({
            "augment": {"enabled": false, "rotation_degrees": 1, "translate": 0.2, "scale_min": 0.5, "scale_max": 2.5,
                        "shear_degrees": 3, "contrast": 0.4, "brightness": 0.6, "noise": 0.7},
            "synthetic": {"images": 20, "classes": 2, "side": 8}},
-  "encoder": {"name": "mlp", "channels": [4, 8], "hidden": [32, 16]},
+  "encoder": {"name": "mlp", "channels": [4, 8], "hidden": [32, 16], "float32_layers": "fc2,bn"},
   "offload": {"host_bytes": 1e9, "disk_bytes": 2000000000, "gradients": "cpu",
               "nvme_path": "fast/a,fast/b"},
   "evaluation": {"labels_per_class": 3, "draws": 2, "l2": 0.5}})";
@@ -309,14 +307,23 @@ TEST(LoadConfig, SaysThatACycleHasNoMomentumToMoveWhereThereAreNoBetas) {
   EXPECT_THAT(load("{" + std::string(kCycle)).warnings, IsEmpty());
 }
 
-TEST(LoadConfig, SaysThatAPrecisionRunsInFp32) {
+TEST(LoadConfig, TakesAPrecisionAndNamesTheKeysOfItThatHaveNoEffect) {
   for (const std::string key : {"fp16", "bf16", "torch_autocast"}) {
     const ResolvedConfig resolved = load("{\"" + key + "\": {\"enabled\": true}}");
-    EXPECT_THAT(resolved.warnings, ElementsAre(HasSubstr(key + ".enabled: true runs in fp32")));
-    EXPECT_FALSE(resolved.config.fp16.enabled || resolved.config.bf16.enabled ||
-                 resolved.config.torch_autocast.enabled);
-    EXPECT_THAT(load("{\"" + key + "\": {\"enabled\": \"auto\"}}").warnings, IsEmpty());
+    EXPECT_THAT(resolved.warnings, IsEmpty());
+    const Config& config = resolved.config;
+    EXPECT_EQ(config.fp16.enabled || config.bf16.enabled || config.torch_autocast.enabled, true);
+    EXPECT_EQ(config.has_16_bit_parameters(), key != "torch_autocast");
+    EXPECT_EQ(config.has_loss_scale(), key == "fp16");
+    EXPECT_EQ(config.may_skip_steps(), key != "torch_autocast");
+    const Config off = load("{\"" + key + "\": {\"enabled\": \"auto\"}}").config;
+    EXPECT_FALSE(off.fp16.enabled || off.bf16.enabled || off.torch_autocast.enabled);
   }
+  EXPECT_TRUE(load(R"({"torch_autocast": {"enabled": true, "dtype": "float16"}})").config.has_loss_scale());
+  EXPECT_FALSE(load(R"({"bf16": {"enabled": true, "check_grad_overflow": false}})").config.may_skip_steps());
+  EXPECT_THAT(load(R"({"fp16": {"enabled": true, "auto_cast": true, "fp16_master_weights_and_grads": true}})").warnings,
+              ElementsAre(AllOf(HasSubstr("without effect"), HasSubstr("fp16.fp16_master_weights_and_grads"),
+                                Not(HasSubstr("auto_cast")))));
 }
 
 TEST(LoadConfig, ReadsAFile) {

@@ -49,9 +49,10 @@ std::vector<std::string> names(const Json& json) {
 
 TEST(Summary, HasTheDocumentedFields) {
   const Json json = to_json(kSummary);
-  EXPECT_THAT(names(json), ElementsAre("steps", "loss_first", "loss_last", "accuracy", "seconds", "stall_share",
-                                       "read_bytes", "write_bytes", "predicted_read_bytes", "predicted_write_bytes",
-                                       "steps_off_prediction", "tiers", "peak_rss_bytes", "threads", "weights_xxh3"));
+  EXPECT_THAT(names(json),
+              ElementsAre("steps", "skipped_steps", "loss_first", "loss_last", "accuracy", "seconds", "stall_share",
+                          "read_bytes", "write_bytes", "predicted_read_bytes", "predicted_write_bytes",
+                          "steps_off_prediction", "tiers", "peak_rss_bytes", "threads", "weights_xxh3"));
   EXPECT_THAT(names(*json.find("accuracy")), ElementsAre("raw", "untrained", "trained", "knn"));
   EXPECT_EQ(json.find("accuracy")->find("knn")->dump(), R"({"raw":60.5,"untrained":61.5,"trained":90.5})");
   EXPECT_THAT(names(*json.find("tiers")), ElementsAre("device", "host", "disk"));

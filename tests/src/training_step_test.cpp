@@ -1,5 +1,6 @@
 #include <spillway/app/training/training_step.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/lerp.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,12 +21,14 @@
 #include <spillway/app/training/optimizer_factory.hpp>
 #include <spillway/distributed/single_process.hpp>
 #include <spillway/offload/error.hpp>
+#include <spillway/queue/bank_state.hpp>
 
 #include "support/errors.hpp"
 
 namespace spillway::app::training_step_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 Config small_config() {
@@ -148,11 +152,113 @@ TEST(TrainingStep, WeighsMicroBatchesByTheirRows) {
 TEST(TrainingStep, StopsBeforeALossThatIsNotFiniteReachesTheWeights) {
   Fixture fixture(small_config());
   (void)fixture.run(0);
-  const at::NoGradGuard no_grad;
-  fixture.parameters.back().fill_(std::numeric_limits<float>::quiet_NaN());
-  fixture.start.back().copy_(fixture.parameters.back());
-  EXPECT_THAT(message_of<Error>([&] { (void)fixture.run(1); }), HasSubstr("the loss is"));
+  {
+    const at::NoGradGuard no_grad;
+    fixture.parameters.back().fill_(std::numeric_limits<float>::quiet_NaN());
+    fixture.start.back().copy_(fixture.parameters.back());
+  }
+  EXPECT_THAT(message_of<Error>([&] { (void)fixture.run(1); }),
+              AllOf(HasSubstr("the loss is nan"), HasSubstr("the value of head.fc2.bias"), HasSubstr("lower")));
   EXPECT_TRUE(fixture.parameters.front().equal(fixture.start.front()));
+}
+
+/// Has the gradient of one parameter be infinite for as long as `on`.
+void inject(const at::Tensor& parameter, const bool& on) {
+  parameter.register_hook(
+      [&on](const at::Tensor& gradient) { return on ? gradient * std::numeric_limits<float>::infinity() : gradient; });
+}
+
+std::vector<at::Tensor> bank_and_average(Fixture& fixture) {
+  std::vector<at::Tensor> copies{queue::take_state(*fixture.moco.bank()).rows.values.clone()};
+  for (const NamedTensor& tensor : fixture.moco.state()) copies.push_back(tensor.tensor.detach().clone());
+  return copies;
+}
+
+bool all_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  return std::ranges::equal(a, b, [](const at::Tensor& x, const at::Tensor& y) { return x.equal(y); });
+}
+
+TEST(TrainingStep, NamesTheGradientThatIsNotFiniteWhereNothingIsSkipped) {
+  for (const bool narrow : {false, true}) {
+    for (const double clipping : {0.0, 1.0}) {
+      Config config = small_config();
+      config.bf16 = {.enabled = narrow, .check_grad_overflow = false};
+      config.gradient_clipping = clipping;
+      Fixture fixture(config);
+      (void)fixture.run(0);
+      const bool on = true;
+      inject(fixture.parameters[2], on);
+      const auto before = bank_and_average(fixture);
+      EXPECT_THAT(message_of<Error>([&] { (void)fixture.run(1); }),
+                  HasSubstr("first tensor that is not finite is the gradient of encoder.bn1.bias"));
+      for (std::size_t i = 0; i < fixture.start.size(); ++i) {
+        EXPECT_TRUE(fixture.parameters[i].equal(fixture.start[i]));
+      }
+      EXPECT_EQ(fixture.moco.bank()->size(), 16);
+    }
+  }
+}
+
+TEST(TrainingStep, SkipsAnInjectedInfinityInSixteenBitsAndGoesOn) {
+  for (const bool half : {false, true}) {
+    Config config = small_config();
+    config.fp16 = {.enabled = half, .initial_scale_power = 4};
+    config.bf16.enabled = !half;
+    Fixture fixture(config);
+    (void)fixture.run(0);
+    bool on = true;
+    inject(fixture.parameters[0], on);
+    const auto before = bank_and_average(fixture);
+    const StepResult skipped = fixture.run(1);
+    EXPECT_TRUE(skipped.skipped);
+    EXPECT_EQ(skipped.overflow, "the gradient of encoder.fc1.weight");
+    EXPECT_EQ(skipped.loss_scale, half ? 16.0 : 1.0);
+    EXPECT_TRUE(all_equal(bank_and_average(fixture), before));
+    EXPECT_EQ(fixture.distance(), 0.0);
+
+    on = false;  // The control: the same step, made.
+    EXPECT_FALSE(fixture.run(1).skipped);
+    EXPECT_FALSE(all_equal(bank_and_average(fixture), before));
+    EXPECT_EQ(fixture.moco.bank()->size(), 32);
+    EXPECT_GT(fixture.distance(), 0.0);
+
+    on = true;
+    if (half) continue;
+    for (std::uint64_t step = 2; step < 4; ++step) EXPECT_TRUE(fixture.run(step).skipped);
+    for (std::uint64_t step = 0; step < 2; ++step) EXPECT_TRUE(fixture.run(step).skipped);
+    EXPECT_THAT(message_of<Error>([&] { (void)fixture.run(2); }),
+                AllOf(HasSubstr("5 steps in a row were skipped"), HasSubstr("the gradient of encoder.fc1.weight")));
+  }
+}
+
+// Masters and averages as a checkpoint has them: the average moves towards the master, not to where it is rounded.
+TEST(TrainingStep, HasTheMovingAverageFollowTheMasters) {
+  Config config = small_config();
+  config.fp16 = {.enabled = true, .initial_scale_power = 4};
+  config.contrastive.momentum = 0.5;
+  config.optimizer.lr = 1e-2;
+  Fixture fixture(config);
+  fixture.optimizer->observe_masters(
+      [&](const at::Tensor& parameter, const at::Tensor& master) { fixture.moco.master_changed(parameter, master); });
+  const auto average = [&] {
+    for (const NamedTensor& tensor : fixture.moco.state()) {
+      if (tensor.name == "momentum_encoder.encoder.fc1.weight") return tensor.tensor.clone();
+    }
+    return at::Tensor();
+  };
+  (void)fixture.run(0);
+  const at::Tensor before = average();
+  EXPECT_EQ(before.scalar_type(), at::kFloat);
+  EXPECT_FALSE(fixture.run(1).skipped);
+  at::Tensor master;
+  fixture.optimizer->visit_state([&](const std::string& name, const at::Tensor& tensor) {
+    if (name == "0/0.master") master = tensor.clone();
+  });
+  ASSERT_TRUE(master.defined());
+  const at::Tensor rounded = fixture.parameters[0].detach().to(at::kFloat);
+  EXPECT_FALSE(master.equal(rounded));
+  EXPECT_TRUE(average().equal(at::lerp(before, master, 0.5)));
+  EXPECT_FALSE(average().equal(at::lerp(before, rounded, 0.5)));
 }
 
 }  // namespace

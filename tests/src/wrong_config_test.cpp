@@ -147,7 +147,12 @@ INSTANTIATE_TEST_SUITE_P(
         WrongConfig{R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})", "bf16.enabled: true beside fp16",
                     "keep one"},
         WrongConfig{R"({"torch_autocast": {"enabled": true}, "bf16": {"enabled": true}})",
-                    "torch_autocast.enabled: true beside bf16.enabled", "keep one"}));
+                    "torch_autocast.enabled: true beside bf16.enabled", "keep one"},
+        WrongConfig{R"({"torch_autocast": {"enabled": true}, "fp16": {"enabled": true}})",
+                    "torch_autocast.enabled: true beside fp16.enabled", "keep one"},
+        WrongConfig{R"({"optimizer": {"type": "RMSprop"}, "fp16": {"enabled": true}})",
+                    "optimizer.type: RMSprop beside fp16.enabled", "torch_autocast"},
+        WrongConfig{R"({"encoder": {"float32_layers": [1]}})", "encoder.float32_layers[0]: wanted", "number 1"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Schedulers, WrongConfigTest,
