@@ -1,17 +1,17 @@
 """DeepSpeed's async_io, measured on demand.
 
-Answers lines of JSON on standard input with lines of JSON on standard output. The first line out is {"ready": name}.
+Answers as answers.py says.
 In:  {"op": "read" | "write", "path", "bytes", "block_bytes", "depth", "threads", "overlap_events"}
-Out: {"seconds", "cpu_s"}, both of the transfer alone, or {"error": text}.
+Out: {"seconds", "cpu_s"}, both of the transfer alone.
 """
 
-import contextlib
 import importlib.metadata
-import json
 import os
 import resource
 import sys
 import time
+
+from answers import serve
 
 CHECKED_BYTES = 4096
 
@@ -35,6 +35,7 @@ class AsyncIo:
         self.op = AsyncIOBuilder().load(verbose=False)
         self.handles = {}
         self.buffer = None
+        self.name = f"DeepSpeed {importlib.metadata.version('deepspeed')} async_io, torch {torch.__version__}"
 
     def handle(self, request):
         setting = (request["block_bytes"], request["depth"], False, request["overlap_events"], request["threads"])
@@ -71,26 +72,5 @@ class AsyncIo:
         return cost
 
 
-def main():
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # What the libraries print is not an answer.
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            side = AsyncIo()
-        import torch
-
-        release = importlib.metadata.version("deepspeed")
-        answers.write(json.dumps({"ready": f"DeepSpeed {release} async_io, torch {torch.__version__}"}) + "\n")
-    except Exception as error:  # Whatever it is, the other side is to know.
-        answers.write(json.dumps({"error": f"{type(error).__name__}: {error}"}) + "\n")
-        return 1
-    for line in sys.stdin:
-        try:
-            answers.write(json.dumps(side.run(json.loads(line))) + "\n")
-        except Exception as error:
-            answers.write(json.dumps({"error": f"{type(error).__name__}: {error}"}) + "\n")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(AsyncIo))

@@ -1,7 +1,8 @@
 # What Spillway is measured beside. Sourced by scripts/bootstrap; uses its variables and functions.
 #
-# $cache/peers/deepspeed_io is a program that measures DeepSpeed's async_io on demand (bench/peers/deepspeed_io.py says
-# how it is talked to); `spillway bench io` looks for it there. fio is a system package.
+# $cache/peers/deepspeed_io and deepspeed_step are programs that measure DeepSpeed's async_io and ZeRO-3 on demand (the
+# scripts of the same names in bench/peers say how they are talked to); `spillway bench` looks for them there. fio is a
+# system package.
 
 readonly deepspeed_version=0.19.8
 readonly deepspeed_needs=(einops hjson msgpack ninja "numpy<3" packaging psutil py-cpuinfo "pydantic>=2" tqdm)
@@ -11,6 +12,7 @@ peers() {
   require_packages fio libaio-dev python3-dev python3-venv g++
   with_cache_lock install_deepspeed
   say "$("$cache/peers/deepspeed_io" </dev/null)"
+  say "$("$cache/peers/deepspeed_step" </dev/null)"
 }
 
 # The torch that was fetched for its libraries serves a Python of the version that its wheel is for; another Python
@@ -27,7 +29,7 @@ give_torch() {
 }
 
 install_deepspeed() {
-  local folder="$cache/peers" venv="$cache/peers/deepspeed"
+  local folder="$cache/peers" venv="$cache/peers/deepspeed" program
   mkdir -p "$folder"
   if [ ! -f "$venv/.complete-$deepspeed_version" ]; then
     say "installing DeepSpeed $deepspeed_version (once) into $folder"
@@ -37,15 +39,17 @@ install_deepspeed() {
       DS_ACCELERATOR=cpu logged peers-deepspeed "$venv/bin/python" -m pip install --no-deps --no-build-isolation \
         "deepspeed==$deepspeed_version" || die "could not install DeepSpeed"
   fi
-  cp "$root/bench/peers/deepspeed_io.py" "$folder/deepspeed_io.py"
-  cat >"$folder/deepspeed_io" <<EOT
+  cp "$root"/bench/peers/*.py "$folder"
+  for program in deepspeed_io deepspeed_step; do
+    cat >"$folder/$program" <<EOT
 #!/bin/sh
-# Its op is compiled where it is first used; ninja stands beside Python.
+# Its ops are compiled where they are first used; ninja stands beside Python.
 here=\$(dirname "\$0")
 PATH="\$here/deepspeed/bin:\$PATH" DS_ACCELERATOR=cpu TORCH_EXTENSIONS_DIR="\$here/deepspeed/ops" \\
-  exec "\$here/deepspeed/bin/python" "\$here/deepspeed_io.py"
+  exec "\$here/deepspeed/bin/python" "\$here/$program.py"
 EOT
-  chmod +x "$folder/deepspeed_io"
+    chmod +x "$folder/$program"
+  done
   logged peers-op "$folder/deepspeed_io" || die "DeepSpeed's async_io does not work here"
   touch "$venv/.complete-$deepspeed_version"
 }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -12,6 +14,7 @@
 #include <spillway/app/bench/bare_loop.hpp>
 #include <spillway/app/bench/bench_report.hpp>
 #include <spillway/app/bench/cost_clock.hpp>
+#include <spillway/app/bench/deepspeed_peer.hpp>
 #include <spillway/app/bench/log_sinks.hpp>
 #include <spillway/app/bench/turns.hpp>
 #include <spillway/app/bench/uring_loop.hpp>
@@ -30,11 +33,14 @@ constexpr std::uint64_t kStepNumelUnit = kStepTensors * 4096;
 constexpr std::uint64_t kStepBudgetShare = 10;  // The plain state is so many times the host budget.
 constexpr std::uint64_t kPlainStateBytes = 8;
 constexpr double kStepBar = 1.0 / 1.05;
-constexpr std::uint64_t kLoopBytes = std::uint64_t{1} << 30;  // Of the file of the bare loop, at most.
+constexpr std::uint64_t kLoopBytes = std::uint64_t{1} << 30;  // Of the file of the bare loop.
 
 struct StepCase {
-  const char* row;
+  std::string row;
   AdamCase about;
+  double peer_bar;
+
+  [[nodiscard]] std::string peer_row() const { return row + "_peer"; }
 };
 
 std::vector<StepCase> step_cases(std::uint64_t numel) {
@@ -44,7 +50,7 @@ std::vector<StepCase> step_cases(std::uint64_t numel) {
   remainder.masters = MasterFormat::kRemainder;
   AdamCase codes = remainder;
   codes.state = StateFormat::kBlockwise8;
-  return {{"step_fp32", wide}, {"step_remainder", remainder}, {"step_8bit", codes}};
+  return {{"step_fp32", wide, 1.7}, {"step_remainder", remainder, 2.0}, {"step_8bit", codes, 4.0}};
 }
 
 std::uint64_t host_budget(std::uint64_t numel) { return numel * kPlainStateBytes / kStepBudgetShare; }
@@ -56,7 +62,10 @@ void check(const BenchStepOptions& options) {
   }
   if (options.rounds == 0) throw ConfigError("spillway bench step: at least one round is needed");
   std::vector<std::string> known;
-  for (const StepCase& measured : step_cases(options.numel)) known.emplace_back(measured.row);
+  for (const StepCase& measured : step_cases(options.numel)) {
+    known.push_back(measured.row);
+    known.push_back(measured.peer_row());
+  }
   check_row_names("step", known, options.rows);
   check_report_file(options.json);
 }
@@ -107,7 +116,39 @@ void compare(const StepSide& on_disk, const StepSide& in_memory) {
   }
 }
 
-BenchRow measure_step(const StepCase& measured, const BenchStepOptions& options) {
+/// What the steps are held against, made when the first of them is measured.
+class References {
+ public:
+  explicit References(const BenchStepOptions& options)
+      : why_no_loop_(uring_loop_unavailable()), why_no_peer_(ZeroStepPeer::unavailable(options.peers_folder)) {
+    if (why_no_loop_.empty()) loop_.emplace(options.nvme_path, kLoopBytes, IoDirection::kMix);
+    if (!why_no_peer_.empty()) return;
+    try {
+      peer_.emplace(options.peers_folder, options.nvme_path, options.numel, kStepTensors);
+      for (int warm_up = 0; warm_up < 2; ++warm_up) static_cast<void>(peer_->rate());
+    } catch (const Error& error) {
+      peer_.reset();
+      why_no_peer_ = error.what();
+    }
+  }
+
+  [[nodiscard]] BareLoop* loop() { return loop_ ? &*loop_ : nullptr; }
+  [[nodiscard]] ZeroStepPeer* peer() { return peer_ ? &*peer_ : nullptr; }
+  [[nodiscard]] BenchReference loop_reference() const {
+    return {.name = "its bytes by a bare io_uring loop, or its update in memory", .why_absent = why_no_loop_};
+  }
+  [[nodiscard]] BenchReference peer_reference() const {
+    return {.name = peer_ ? peer_->name() : "DeepSpeed ZeRO-3", .why_absent = why_no_peer_};
+  }
+
+ private:
+  std::optional<BareLoop> loop_;
+  std::optional<ZeroStepPeer> peer_;
+  std::string why_no_loop_;
+  std::string why_no_peer_;
+};
+
+std::vector<BenchRow> measure_step(const StepCase& measured, const BenchStepOptions& options, References& references) {
   StepSide ours(measured.about, options.nvme_path);
   StepSide in_memory(measured.about, "");
   for (int warm_up = 0; warm_up < 2; ++warm_up) {
@@ -117,30 +158,35 @@ BenchRow measure_step(const StepCase& measured, const BenchStepOptions& options)
   compare(ours, in_memory);
   const auto bytes = static_cast<double>(ours.bytes_of_step());
   const auto elements = static_cast<double>(measured.about.numel) / 1e6;
-  say_on_stderr(std::string(measured.row) + ": " + std::to_string(bytes / static_cast<double>(measured.about.numel)) +
-                " bytes an element and step");
-  const std::string why_no_loop = uring_loop_unavailable();
-  std::unique_ptr<BareLoop> loop;
-  if (why_no_loop.empty()) {
-    loop = std::make_unique<BareLoop>(options.nvme_path, std::min(kLoopBytes, ours.bytes_of_step()), IoDirection::kMix);
-  }
   std::vector<BenchRound> rounds(options.rounds);
   std::vector<double> updates(options.rounds);
   std::vector<double> transfers(options.rounds);
   std::vector<std::function<void(std::size_t)>> sides{
       [&](std::size_t round) { rounds[round].value = elements / ours.seconds_of_step(); },
       [&](std::size_t round) { updates[round] = in_memory.seconds_of_step(); }};
-  if (loop) sides.emplace_back([&](std::size_t round) { transfers[round] = bytes / loop->rate(); });
+  if (BareLoop* const loop = references.loop()) {
+    sides.emplace_back([&, loop](std::size_t round) { transfers[round] = bytes / loop->rate(); });
+  }
+  if (ZeroStepPeer* const peer = references.peer()) {
+    sides.emplace_back([&, peer](std::size_t round) { rounds[round].peer = peer->rate(); });
+  }
   by_turns(options.rounds, sides);
-  for (std::size_t round = 0; loop && round < rounds.size(); ++round) {
+  for (std::size_t round = 0; references.loop() != nullptr && round < rounds.size(); ++round) {
     rounds[round].bound = elements / std::max(updates[round], transfers[round]);
   }
-  return make_bench_row({.name = measured.row,
-                         .unit = "Melem/s",
-                         .bound = {.name = "its bytes by a bare io_uring loop, or its update in memory",
-                                   .why_absent = why_no_loop},
-                         .bar = BenchBar{.ratio = kStepBar}},
-                        rounds);
+  say_on_stderr(measured.row + " is measured: " + std::to_string(bytes / elements / 1e6) + " bytes an element");
+  BenchRowHead of_bound{.name = measured.row,
+                        .unit = "Melem/s",
+                        .bound = references.loop_reference(),
+                        .bar = BenchBar{.ratio = kStepBar}};
+  BenchRowHead of_peer{.name = measured.peer_row(),
+                       .unit = "Melem/s",
+                       .peer = references.peer_reference(),
+                       .bar = BenchBar{.ratio = measured.peer_bar, .to = BenchBar::To::kPeer}};
+  std::vector<BenchRound> without_peer = rounds;
+  for (BenchRound& round : without_peer) round.peer.reset();
+  for (BenchRound& round : rounds) round.bound.reset();
+  return {make_bench_row(std::move(of_bound), without_peer), make_bench_row(std::move(of_peer), rounds)};
 }
 
 Json machine_of(const BenchStepOptions& options) {
@@ -158,10 +204,16 @@ Json machine_of(const BenchStepOptions& options) {
 
 int run_bench_step(const BenchStepOptions& options) {
   check(options);
+  const auto wanted = [&](const std::string& row) {
+    return options.rows.empty() || std::ranges::find(options.rows, row) != options.rows.end();
+  };
+  References references(options);
   std::vector<BenchRow> rows;
   for (const StepCase& measured : step_cases(options.numel)) {
-    if (!options.rows.empty() && std::ranges::find(options.rows, measured.row) == options.rows.end()) continue;
-    rows.push_back(measure_step(measured, options));
+    if (!wanted(measured.row) && !wanted(measured.peer_row())) continue;
+    for (BenchRow& row : measure_step(measured, options, references)) {
+      if (wanted(row.head.name)) rows.push_back(std::move(row));
+    }
     if (!options.json.empty()) write_json_file(options.json, bench_json("step", machine_of(options), rows));
   }
   std::printf("AdamW steps with the state under %s, %u rounds.\n%s", options.nvme_path.c_str(), options.rounds,

@@ -12,8 +12,14 @@
 namespace spillway::app {
 namespace {
 
-constexpr char kProgram[] = "/deepspeed_io";
+constexpr char kIoProgram[] = "/deepspeed_io";
+constexpr char kStepProgram[] = "/deepspeed_step";
+constexpr std::uint64_t kSubGroupNumel = 32'000'000;
 constexpr unsigned kSweepPasses = 2;
+
+std::string why_not(const std::string& program) {
+  return ::access(program.c_str(), X_OK) == 0 ? std::string() : "not installed; `scripts/bootstrap peers` does that";
+}
 
 double figure(const Json& answer, const char* key) {
   const Json* const member = answer.find(key);
@@ -33,12 +39,9 @@ std::string describe(const DeepSpeedSetting& setting) {
          (setting.overlap_events ? "" : ", no overlap_events");
 }
 
-std::string DeepSpeedPeer::unavailable(const std::string& peers_folder) {
-  return ::access((peers_folder + kProgram).c_str(), X_OK) == 0 ? std::string()
-                                                                : "not installed; `scripts/bootstrap peers` does that";
-}
+std::string DeepSpeedPeer::unavailable(const std::string& peers_folder) { return why_not(peers_folder + kIoProgram); }
 
-DeepSpeedPeer::DeepSpeedPeer(const std::string& peers_folder) : process_(peers_folder + kProgram) {}
+DeepSpeedPeer::DeepSpeedPeer(const std::string& peers_folder) : process_(peers_folder + kIoProgram) {}
 
 IoCost DeepSpeedPeer::measure(const IoJob& job, const DeepSpeedSetting& setting) {
   SPILLWAY_CHECK(job.direction != IoDirection::kMix, "DeepSpeed's op reads or writes");
@@ -76,5 +79,23 @@ DeepSpeedSetting DeepSpeedPeer::best_setting(const IoJob& job) {
   test(without);
   return best;
 }
+
+std::string ZeroStepPeer::unavailable(const std::string& peers_folder) { return why_not(peers_folder + kStepProgram); }
+
+ZeroStepPeer::ZeroStepPeer(const std::string& peers_folder, const std::string& folder, std::uint64_t numel,
+                           std::uint64_t tensors)
+    : process_(peers_folder + kStepProgram) {
+  const Json answer = process_.ask(Json::Object{{"folder", folder},
+                                                {"numel", numel},
+                                                {"tensors", tensors},
+                                                {"sub_group_numel", kSubGroupNumel},
+                                                {"pipeline", true}});
+  const Json* const made = answer.find("numel");
+  const auto* const count = made == nullptr ? nullptr : made->get_if<std::uint64_t>();
+  if (count == nullptr) throw Error("DeepSpeed's side answers without numel");
+  numel_ = static_cast<double>(*count);
+}
+
+double ZeroStepPeer::rate() { return numel_ / 1e6 / figure(process_.ask(Json::Object{}), "seconds"); }
 
 }  // namespace spillway::app

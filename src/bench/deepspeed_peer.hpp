@@ -43,4 +43,23 @@ class DeepSpeedPeer {
   PeerProcess process_;
 };
 
+/// A training step of DeepSpeed's ZeRO-3 on one rank with bf16 weights, its float32 state on NVMe, pipelined, in
+/// sub-groups of 32 million elements. Runs in a process of its own.
+class ZeroStepPeer {
+ public:
+  /// Why it can't be run; empty where it can be tried.
+  [[nodiscard]] static std::string unavailable(const std::string& peers_folder);
+  /// @param folder  For its state. @param numel  Of its weights, about, in `tensors` square matrices.
+  /// @throws Error, with what it says, if it does not start.
+  ZeroStepPeer(const std::string& peers_folder, const std::string& folder, std::uint64_t numel, std::uint64_t tensors);
+
+  [[nodiscard]] const std::string& name() const noexcept { return process_.name(); }
+  /// Millions of elements a second in its engine's step(), after a forward and backward pass. @throws Error.
+  [[nodiscard]] double rate();
+
+ private:
+  PeerProcess process_;
+  double numel_ = 0.0;
+};
+
 }  // namespace spillway::app

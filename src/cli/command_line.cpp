@@ -160,7 +160,8 @@ void add_bench_step(CLI::App& bench, BenchStepOptions& options) {
   step->add_option("--nvme-path", options.nvme_path, "Folder on the disk that the state is on (the current one)");
   step->add_option("--numel", options.numel, "Elements of the parameters (209715200)");
   step->add_option("--rounds", options.rounds, "Rounds of each row (11)")->check(whole_number_from(1));
-  step->add_option("--rows", options.rows, "Measure these rows alone: step_fp32,step_8bit,…")->delimiter(',');
+  step->add_option("--rows", options.rows, "Measure these rows alone: step_fp32,step_8bit_peer,…")->delimiter(',');
+  step->add_option("--peers", options.peers_folder, "Folder that `scripts/bootstrap peers` filled");
   refuse_report(*step);
 }
 

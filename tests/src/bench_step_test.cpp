@@ -22,16 +22,23 @@ constexpr std::uint64_t kNumel = 50 * 16'384;
 TEST(BenchStep, WritesItsRows) {
   const test::TempDir folder;
   const std::string json = (folder / "step.json").string();
-  EXPECT_EQ(run_bench_step({.nvme_path = folder.path().string(), .json = json, .numel = kNumel, .rounds = 2}), 0);
+  EXPECT_EQ(run_bench_step({.nvme_path = folder.path().string(),
+                            .json = json,
+                            .peers_folder = folder / "none",
+                            .numel = kNumel,
+                            .rounds = 2}),
+            0);
   std::ifstream file(json);
   const Json document = parse_json(std::string(std::istreambuf_iterator<char>(file), {}), "step.json");
   EXPECT_EQ(*document.find("bench")->get_if<std::string>(), "step");
   const Json::Array& rows = *document.find("rows")->get_if<Json::Array>();
-  const std::vector<std::string> names{"step_fp32", "step_remainder", "step_8bit"};
+  const std::vector<std::string> names{"step_fp32",           "step_fp32_peer", "step_remainder",
+                                       "step_remainder_peer", "step_8bit",      "step_8bit_peer"};
   ASSERT_EQ(rows.size(), names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
     EXPECT_EQ(*rows[i].find("name")->get_if<std::string>(), names[i]);
     EXPECT_GT(*rows[i].find("value")->get_if<double>(), 0.0);
+    EXPECT_TRUE(rows[i].find("ratio_to_peer")->is_null());
     EXPECT_EQ(rows[i].find("ratio_to_bound")->is_null(), rows[i].find("met")->is_null());
   }
   EXPECT_EQ(*document.find("machine")->find("host_budget_bytes")->get_if<std::uint64_t>(), kNumel * 8 / 10);
