@@ -198,8 +198,10 @@ class Optimizer final : public torch::optim::Optimizer {
   /// tensor as it lies in its block, bit for bit. @param visit  gets "group/index.name" (that of the parameter in its
   /// group, and LibTorch's of the tensor) and the tensor, of the parameter's size or a row of bytes for state in 8
   /// bits, which is valid during the call.
-  /// What is no tensor, such as step counts and options, is in save_counters(). @throws IoError, Error where the state
-  /// is spread over several ranks, here and in the functions that follow.
+  /// Where the state is spread over ranks it is what this rank owns, here and in the functions that follow: of a
+  /// parameter that is cut, "group/index[begin:end].name", elements in the order of its memory; it fits into an
+  /// optimizer of as many ranks with the same options. No rank waits for another.
+  /// What is no tensor, such as step counts and options, is in save_counters(). @throws IoError.
   void visit_state(const StateVisitor& visit);
   /// The names, dtypes and sizes that visit_state() will show, in its order; nothing is read, and the tensors have no
   /// values to look at.
@@ -235,11 +237,13 @@ class Optimizer final : public torch::optim::Optimizer {
   void save_own(torch::serialize::OutputArchive& archive) const;
   void give_wrapped_options() const;
   void take_wrapped_options();
-  [[nodiscard]] std::unordered_map<const c10::TensorImpl*, std::string> parameter_names() const;
+  using ParameterNames = std::unordered_map<const c10::TensorImpl*, std::string>;
+  [[nodiscard]] ParameterNames parameter_names() const;
+  [[nodiscard]] static std::string slot_name(const ParameterNames& names, const ParameterSlot& slot);
   [[nodiscard]] const StateFields& memory_fields() const;
   using MemoryVisitor =
       std::function<void(const std::string& name, const at::Tensor& parameter, at::Tensor& state_tensor)>;
-  void refuse_shards() const;
+  [[nodiscard]] bool is_sharded() const;
   void walk_in_memory(const MemoryVisitor& work) const;
   void visit_in_memory(const StateVisitor& visit) const;
   void save_gathered(torch::serialize::OutputArchive& archive) const;

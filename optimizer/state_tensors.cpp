@@ -62,14 +62,10 @@ void check_like(const std::string& name, const at::Tensor& read, at::IntArrayRef
 
 }  // namespace
 
-void Optimizer::refuse_shards() const {
-  if (gradients_ != nullptr && gradients_->agreement().world_size() > 1) {
-    throw Error("the state is spread over ranks: save() and load() gather it, tensor by tensor it is not to be had");
-  }
-}
+bool Optimizer::is_sharded() const { return gradients_ != nullptr && gradients_->agreement().world_size() > 1; }
 
-std::unordered_map<const c10::TensorImpl*, std::string> Optimizer::parameter_names() const {
-  std::unordered_map<const c10::TensorImpl*, std::string> names;
+Optimizer::ParameterNames Optimizer::parameter_names() const {
+  ParameterNames names;
   for_each_parameter([&](const std::string& name, const at::Tensor& parameter) {
     names.try_emplace(parameter.unsafeGetTensorImpl(), name);  // A tied one has the name of its first use.
   });
@@ -84,16 +80,28 @@ const StateFields& Optimizer::memory_fields() const {
   return *fields;
 }
 
+// No rank has two pieces of one parameter.
+std::string Optimizer::slot_name(const ParameterNames& names, const ParameterSlot& slot) {
+  const std::string& name = names.at(slot.listed().unsafeGetTensorImpl());
+  return slot.whole.defined() ? name + "[" + std::to_string(slot.begin) + ":" + std::to_string(slot.end()) + "]" : name;
+}
+
 void Optimizer::walk_in_memory(const MemoryVisitor& work) const {
   const StateFields& fields = memory_fields();
   std::unordered_set<const c10::TensorImpl*> seen;
-  for_each_parameter([&](const std::string& name, const at::Tensor& parameter) {
+  const auto walk = [&](const std::string& name, const at::Tensor& parameter) {
     const auto found = wrapped_->state().find(parameter.unsafeGetTensorImpl());
     if (found == wrapped_->state().end() || !seen.insert(parameter.unsafeGetTensorImpl()).second) return;
     for (std::size_t field = 0; field < fields.names().size(); ++field) {
       work(name + "." + std::string(fields.names()[field]), parameter, fields.tensor(*found->second, field));
     }
-  });
+  };
+  if (!is_sharded()) {
+    for_each_parameter(walk);
+    return;
+  }
+  const ParameterNames names = parameter_names();
+  state_->for_each_slot([&](const ParameterSlot& slot) { walk(slot_name(names, slot), slot.parameter); });
 }
 
 void Optimizer::visit_in_memory(const StateVisitor& visit) const {
@@ -104,49 +112,52 @@ void Optimizer::visit_in_memory(const StateVisitor& visit) const {
 
 void Optimizer::visit_state(const StateVisitor& visit) {
   refuse_if_poisoned();
-  refuse_shards();
   const at::NoGradGuard no_grad;
   if (in_memory_) {
     visit_in_memory(visit);
     return;
   }
-  const auto names = parameter_names();
+  const ParameterNames names = parameter_names();
   poison_on_failure([&] {
-    state_->visit([&](const at::Tensor& parameter, const StoredTensor& stored) {
-      visit(names.at(parameter.unsafeGetTensorImpl()) + "." + stored.name, stored.values);
+    state_->visit([&](const ParameterSlot& slot, const StoredTensor& stored) {
+      visit(slot_name(names, slot) + "." + stored.name, stored.values);
     });
   });
 }
 
 void Optimizer::list_state(const StateVisitor& visit) const {
-  refuse_shards();
   if (in_memory_) {
     visit_in_memory(visit);
     return;
   }
-  const auto names = parameter_names();
-  state_->list([&](const at::Tensor& parameter, const StoredTensor& stored) {
-    visit(names.at(parameter.unsafeGetTensorImpl()) + "." + stored.name, stored.values);
+  const ParameterNames names = parameter_names();
+  state_->list([&](const ParameterSlot& slot, const StoredTensor& stored) {
+    visit(slot_name(names, slot) + "." + stored.name, stored.values);
   });
 }
 
 void Optimizer::restore_state(const std::function<at::Tensor(const std::string&)>& read) {
-  refuse_shards();
   const at::NoGradGuard no_grad;
   poison_on_failure([&] {
     if (in_memory_) {
+      std::unordered_map<const c10::TensorImpl*, std::string> without;  // By parameter, the name of what it may have.
       walk_in_memory([&](const std::string& name, const at::Tensor& parameter, at::Tensor& place) {
         const at::Tensor values = read(name);
+        without.try_emplace(parameter.unsafeGetTensorImpl(), parameter.numel() == 0 ? "" : name);
         if (values.defined()) {
+          without[parameter.unsafeGetTensorImpl()].clear();
           check_like(name, values, parameter.sizes(), parameter.scalar_type());
           place = values.to(parameter.device(), /*non_blocking=*/false, /*copy=*/true);
         }
       });
+      for (const auto& [parameter, name] : without) {
+        if (!name.empty()) check_like(name, {}, {}, at::kFloat);
+      }
       return;
     }
-    const auto names = parameter_names();
-    state_->rewrite([&](const at::Tensor& parameter, const StoredTensor& stored) {
-      const std::string name = names.at(parameter.unsafeGetTensorImpl()) + "." + stored.name;
+    const ParameterNames names = parameter_names();
+    state_->rewrite([&](const ParameterSlot& slot, const StoredTensor& stored) {
+      const std::string name = slot_name(names, slot) + "." + stored.name;
       const at::Tensor values = read(name);
       check_like(name, values, stored.values.sizes(), stored.values.scalar_type());
       stored.values.copy_(values);
@@ -155,9 +166,19 @@ void Optimizer::restore_state(const std::function<at::Tensor(const std::string&)
 }
 
 void Optimizer::save_counters(torch::serialize::OutputArchive& archive) const {
+  // The states of pieces, which archives do not find where they are.
+  struct UnderParameters {
+    StreamedState* const state;
+    explicit UnderParameters(StreamedState* of) : state(of) {
+      if (state != nullptr) state->move_states(/*to_parameters=*/true);
+    }
+    ~UnderParameters() {
+      if (state != nullptr) state->move_states(/*to_parameters=*/false);
+    }
+  };
   refuse_if_poisoned();
-  refuse_shards();
   give_wrapped_options();
+  const UnderParameters moved(state_.get());
   if (!in_memory_) {
     wrapped_->save(archive);
     return;
@@ -168,10 +189,13 @@ void Optimizer::save_counters(torch::serialize::OutputArchive& archive) const {
 
 void Optimizer::load_counters(torch::serialize::InputArchive& archive) {
   refuse_if_poisoned();
-  refuse_shards();
   follow_groups();
   give_wrapped_all_parameters();
   load_wrapped(archive);
+  if (is_sharded()) {
+    state_->drop_foreign(param_groups_);
+    state_->split_states();
+  }
   take_wrapped_options();
 }
 

@@ -13,6 +13,14 @@ bool StreamedState::has_state_of_whole(const ParameterSlot& slot) const {
   return slot.whole.defined() && optimizer_.state().count(slot.whole.unsafeGetTensorImpl()) != 0;
 }
 
+void StreamedState::for_each_slot(const std::function<void(const ParameterSlot&)>& work) const {
+  for (const StateUnit& unit : units_.all()) {
+    for (const ParameterSlot& slot : unit.group.slots) {
+      work(slot);
+    }
+  }
+}
+
 void StreamedState::split_states(std::size_t first_unit) {
   auto& states = optimizer_.state();
   for (std::size_t u = first_unit; u < units_.all().size(); ++u) {

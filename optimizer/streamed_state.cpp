@@ -351,7 +351,7 @@ void StreamedState::for_each_stored(const StateUnit& unit, std::span<std::byte> 
       continue;
     }
     for (const StoredTensor& tensor : stored_tensors(fields_, slot, block)) {
-      visitor(slot.parameter, tensor);
+      visitor(slot, tensor);
     }
   }
 }

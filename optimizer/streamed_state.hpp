@@ -76,13 +76,15 @@ class StreamedState {
   /// have room for them. Other masters stay what they are.
   void take_over(const Extras& extras) { take_over(0, extras); }
 
-  /// @see Optimizer::visit_state; with the parameter instead of a name.
-  using StateVisitor = std::function<void(const at::Tensor& parameter, const StoredTensor& tensor)>;
+  /// @see Optimizer::visit_state; with the slot instead of a name.
+  using StateVisitor = std::function<void(const ParameterSlot& slot, const StoredTensor& tensor)>;
   void visit(const StateVisitor& visitor);
   /// The same without values, and without reading anything: dtype and sizes of tensors that must not be looked into.
   void list(const StateVisitor& visitor) const;
   /// Has `fill` write over each tensor that visit() would show, and keeps what it wrote.
   void rewrite(const StateVisitor& fill);
+  /// What this rank owns, in the order of visit().
+  void for_each_slot(const std::function<void(const ParameterSlot&)>& work) const;
 
   /// @see Optimizer::next_step_bytes, Optimizer::steady_step_bytes.
   [[nodiscard]] StepBytes next_step_bytes() const;
@@ -109,6 +111,8 @@ class StreamedState {
   /// The state of a piece stands under the piece in the wrapped optimizer's map, where archives do not find it: moves
   /// it to the parameter, or back.
   void move_states(bool to_parameters) noexcept;
+  /// Has the pieces take their part of state that was loaded under their parameters.
+  void split_states() { split_states(0); }
   /// Forgets what stands under parameters of which this rank owns a piece.
   void drop_states_of_wholes() noexcept;
 
