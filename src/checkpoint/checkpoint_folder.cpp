@@ -108,6 +108,8 @@ std::string read_text(const fs::path& path) {
   return std::move(text).str();
 }
 
+}  // namespace
+
 Manifest read_manifest(const fs::path& checkpoint) {
   const fs::path path = checkpoint / kManifest;
   std::error_code error;
@@ -141,10 +143,12 @@ Manifest read_manifest(const fs::path& checkpoint) {
   return manifest;
 }
 
-}  // namespace
+fs::path partial_folder(const fs::path& root, std::uint64_t step) {
+  return root / (name_of(step) + std::string(kPartial));
+}
 
 CheckpointWriter::CheckpointWriter(fs::path root, std::uint64_t step)
-    : root_(std::move(root)), step_(step), folder_(root_ / (name_of(step) + std::string(kPartial))) {
+    : root_(std::move(root)), step_(step), folder_(partial_folder(root_, step)) {
   make_folder(root_);
   std::error_code error;
   fs::remove_all(folder_, error);  // Of a run that was killed while it wrote the same.

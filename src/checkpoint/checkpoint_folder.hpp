@@ -51,8 +51,14 @@ class CheckpointWriter {
   bool committed_ = false;
 };
 
+/// Where a CheckpointWriter of that step writes: for other ranks, which write beside it.
+[[nodiscard]] std::filesystem::path partial_folder(const std::filesystem::path& root, std::uint64_t step);
+
 /// The checkpoints in `root`, newest first; none where there is no such folder.
 [[nodiscard]] std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& root);
+
+/// The manifest alone, of a checkpoint that somebody has verified. @throws Error, IoError.
+[[nodiscard]] Manifest read_manifest(const std::filesystem::path& checkpoint);
 
 /// Reads the manifest and every file that it names. @throws Error naming the first thing that is not as it was
 /// written, IoError.

@@ -16,6 +16,7 @@
 #include <spillway/app/cli/plan_command.hpp>
 #include <spillway/app/cli/probe_command.hpp>
 #include <spillway/app/cli/train_command.hpp>
+#include <spillway/distributed/launch.hpp>
 #include <spillway/offload/error.hpp>
 
 namespace {
@@ -40,10 +41,20 @@ int run(const std::vector<std::string>& arguments) {
   return run_bench_io(std::get<BenchIoOptions>(command));
 }
 
+/// "rank 1: " where there are several.
+std::string rank_prefix() {
+  try {
+    const spillway::distributed::RankEnvironment environment = spillway::distributed::read_rank_environment();
+    return environment.world_size == 1 ? "" : "rank " + std::to_string(environment.rank) + ": ";
+  } catch (const spillway::ConfigError&) {
+    return "";  // It is the reason.
+  }
+}
+
 /// One line on standard error, whatever the reason looks like: tables in it are strung together.
 int fail(int status, const std::string& reason) {
   std::cout.flush();
-  std::string line = reason.starts_with("spillway") ? "" : "spillway: ";
+  std::string line = (reason.starts_with("spillway") ? "" : "spillway: ") + rank_prefix();
   for (const char c : reason) {
     if (c != '\n') {
       line += c;

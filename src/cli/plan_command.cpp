@@ -39,9 +39,9 @@ struct Plan {
 Plan make_plan(const Config& config) {
   const Dataset dataset = load_dataset(config.data, config.seed);
   const RunPlan run(config, dataset.images.train.size());
-  const auto ranks = connect_only_rank();
+  RunRanks ranks;
   at::manual_seed(config.seed);
-  RunParts parts(config, dataset.images.train, *ranks, [](const std::string&) {});
+  RunParts parts(config, dataset.images.train, ranks, [](const std::string&) {});
   Plan plan;
   plan.placement = parts.placement();
   plan.outside = parts.outside();

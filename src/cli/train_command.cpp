@@ -38,7 +38,7 @@ std::vector<Override> overrides_of(const TrainFlags& flags) {
 
 }  // namespace
 
-ResolvedConfig resolve(const TrainFlags& flags) {
+ResolvedConfig resolve(const TrainFlags& flags, std::uint64_t world_size) {
   const std::vector<Override> overrides = overrides_of(flags);
   const std::string text = flags.config ? read_config_file(*flags.config) : "{}";
   ConfigRequest request;
@@ -46,16 +46,20 @@ ResolvedConfig resolve(const TrainFlags& flags) {
   if (flags.config) request.label = *flags.config;
   request.overrides = overrides;
   request.strict = flags.strict;
+  request.world_size = world_size;
   return load_config(request);
 }
 
 int run_train(const TrainFlags& flags) {
-  const ResolvedConfig resolved = resolve(flags);
-  for (const std::string& warning : resolved.warnings) std::cout << "warning: " << warning << "\n";
+  const distributed::RankEnvironment environment = distributed::read_rank_environment();
+  const ResolvedConfig resolved = resolve(flags, static_cast<std::uint64_t>(environment.world_size));
+  for (const std::string& warning : resolved.warnings) {
+    if (environment.rank == 0) std::cout << "warning: " << warning << "\n";
+  }
 
-  const StopSignal stop;
+  StopSignal stop;
   const std::optional<unsigned> columns = flags.no_progress ? std::nullopt : terminal_columns(STDOUT_FILENO);
-  train(resolved.config, {std::cout, columns, &stop, flags.trace, flags.resume});
+  train(resolved.config, {std::cout, columns, &stop, flags.trace, flags.resume, environment});
   const std::optional<int> signal = stop.received();
   return signal ? 128 + *signal : 0;
 }

@@ -236,6 +236,12 @@ struct CheckpointConfig {
   bool operator==(const CheckpointConfig&) const = default;
 };
 
+/// `ranks`: of a run on several.
+struct RanksConfig {
+  std::uint64_t timeout_s = 600;  ///< How long one waits for the others.
+  bool operator==(const RanksConfig&) const = default;
+};
+
 /// Everything that a training run is made of. Plain data; load_config checks it.
 struct Config {
   Method method = Method::kMoco;
@@ -267,6 +273,7 @@ struct Config {
   OffloadConfig offload;
   EvaluationConfig evaluation;
   CheckpointConfig checkpoint;
+  RanksConfig ranks;
 
   /// Whether the method compares with a bank of negatives.
   [[nodiscard]] bool has_bank() const noexcept { return method == Method::kMoco; }
@@ -286,6 +293,10 @@ struct Config {
   /// Whether a step whose gradients are not finite is skipped.
   [[nodiscard]] bool may_skip_steps() const noexcept {
     return has_loss_scale() || (bf16.enabled && bf16.check_grad_overflow);
+  }
+  /// Whether each of `world_size` ranks keeps a share of the optimizer's state and gradients, or all have all of it.
+  [[nodiscard]] bool shards(std::uint64_t world_size) const noexcept {
+    return world_size > 1 && (zero.stage > 0 || offload.gradients != OffloadDevice::kNone);
   }
   bool operator==(const Config&) const = default;
 };

@@ -159,6 +159,9 @@ void visit_config(BlockVisitor& visitor, Config& config) {
   visitor.block("encoder", ours, [&](BlockVisitor& inner) { visit_encoder(inner, config.encoder); });
   visitor.block("offload", ours, [&](BlockVisitor& inner) { visit_offload(inner, config.offload); });
   visitor.block("evaluation", ours, [&](BlockVisitor& inner) { visit_evaluation(inner, config.evaluation); });
+  visitor.block("ranks", ours, [&](BlockVisitor& inner) {
+    inner.integer("timeout_s", config.ranks.timeout_s, {.min = 1, .max = 1'000'000});
+  });
   // DeepSpeed has a block of this name too, whose keys are about the files of its own.
   visitor.block("checkpoint", deepspeed, [&](BlockVisitor& inner) { visit_checkpoint(inner, config.checkpoint); });
 }
@@ -192,8 +195,9 @@ void apply_method_defaults(Config& config, Method method) noexcept {
 }
 
 bool is_own_top_level_key(std::string_view key) noexcept {
-  constexpr std::array<std::string_view, 10> kOwn = {"method",      "epochs", "steps",   "out",     "deterministic",
-                                                     "contrastive", "data",   "encoder", "offload", "evaluation"};
+  constexpr std::array<std::string_view, 11> kOwn = {"method",        "epochs",      "steps", "out",
+                                                     "deterministic", "contrastive", "data",  "encoder",
+                                                     "offload",       "evaluation",  "ranks"};
   return std::ranges::find(kOwn, key) != kOwn.end();
 }
 

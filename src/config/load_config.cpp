@@ -104,8 +104,7 @@ std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
-void add_warnings(const ReadingNotes& notes, std::uint64_t stage, std::uint64_t world_size,
-                  std::vector<std::string>& warnings) {
+void add_warnings(const ReadingNotes& notes, std::uint64_t stage, std::vector<std::string>& warnings) {
   const bool stage3 = stage == 3;
   warnings.insert(warnings.end(), notes.unknown.begin(), notes.unknown.end());
   if (stage3 || !notes.stage3.empty()) {
@@ -113,9 +112,6 @@ void add_warnings(const ReadingNotes& notes, std::uint64_t stage, std::uint64_t 
         stage3 ? "zero_optimization.stage: 3 runs as 2: parameters stay resident" : "only stage 3 has these";
     line += notes.stage3.empty() ? "" : "; without effect: " + joined(notes.stage3);
     warnings.push_back(std::move(line));
-  }
-  if (stage > 0 && world_size > 1) {
-    warnings.push_back("zero_optimization.stage: state and gradients are not sharded over ranks in this version");
   }
   if (!notes.no_effect.empty()) {
     warnings.push_back("understood, but without effect in this version: " + joined(notes.no_effect));
@@ -291,7 +287,11 @@ ResolvedConfig load_config(const ConfigRequest& request) {
   check_precision(config);
   drop_unused(root, config, resolved.warnings);
   drop_unused_cycle(config, resolved.warnings);
-  add_warnings(notes, config.zero.stage, request.world_size, resolved.warnings);
+  add_warnings(notes, config.zero.stage, resolved.warnings);
+  if (config.zero.stage == 0 && config.shards(request.world_size)) {
+    resolved.warnings.emplace_back(
+        "zero_optimization.stage: 0 runs as 2: gradients that offload.gradients takes away are sharded over the ranks");
+  }
   config.zero.stage = std::min<std::uint64_t>(config.zero.stage, 2);
   return resolved;
 }

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <ATen/ops/zeros.h>
+
 #include <spillway/app/methods/parameter_precision.hpp>
 #include <spillway/queue/streaming_loss.hpp>
 
@@ -22,6 +24,12 @@ at::ScalarType scalar_type(BankDtype dtype) {
       return at::kChar;
   }
   return at::kHalf;
+}
+
+queue::RankBankOptions shared_options(const Config& config) {
+  queue::RankBankOptions options;
+  options.bank = bank_options(config);
+  return options;
 }
 
 }  // namespace
@@ -53,15 +61,18 @@ queue::LengthSchedule bank_length(const Config& config) {
   return length;
 }
 
-Moco::Moco(const Config& config, ImageGeometry geometry, std::shared_ptr<offload::Tiers> tiers)
+Moco::Moco(const Config& config, ImageGeometry geometry, std::shared_ptr<offload::Tiers> tiers,
+           distributed::Collective* ranks)
     : TrainingMethod(make_network(config, geometry)),
       temperature_(config.contrastive),
       length_(bank_length(config)),
       momentum_(config.contrastive),
       exclude_same_class_(config.contrastive.exclude_same_class),
       momentum_encoder_(make_network(config, geometry), network(), config.contrastive.momentum),
-      bank_(std::move(tiers), bank_options(config)),
-      window_(bank_) {}
+      ranks_(ranks),
+      shared_(ranks == nullptr ? nullptr : std::make_unique<queue::RankBank>(tiers, shared_options(config), *ranks)),
+      own_(shared_ ? nullptr : std::make_unique<queue::NegativeBank>(std::move(tiers), bank_options(config))),
+      window_(shared_ ? queue::KeyWindow(*shared_) : queue::KeyWindow(*own_)) {}
 
 std::vector<NamedTensor> Moco::state() const {
   std::vector<NamedTensor> state = TrainingMethod::state();
@@ -70,12 +81,17 @@ std::vector<NamedTensor> Moco::state() const {
 }
 
 at::Tensor Moco::loss(const ViewPair& batch) {
+  const std::int64_t rows = batch.view1.size(0);
+  const at::Tensor order = shuffled_rows(ranks_ == nullptr ? rows : batch.all_rows, batch.key_order);
+  const at::Tensor k = ranks_ == nullptr
+                           ? momentum_encoder_.encode(batch.view1, order)
+                           : momentum_encoder_.encode(batch.view1, queue::RankShuffle(rows, order, *ranks_));
+  if (rows == 0) return at::zeros({}, k.options()).requires_grad_();
   const at::Tensor q = network().project(batch.view0);
-  const at::Tensor k = momentum_encoder_.encode(batch.view1, shuffled_rows(batch.view1.size(0), batch.key_order));
   const at::Tensor labels = exclude_same_class_ ? batch.labels : at::Tensor();
   queue::InfoNceOptions options;
   options.query_labels = labels;
-  const at::Tensor loss = queue::info_nce(q, k, bank_, temperature_.get(), options).loss;
+  const at::Tensor loss = queue::info_nce(q, k, *bank(), temperature_.get(), options).loss;
   window_.add(k, labels);
   return loss;
 }
@@ -93,7 +109,8 @@ std::vector<NamedTensor> Moco::buffers() const {
 }
 
 void Moco::begin_step(std::uint64_t step, std::uint64_t steps) {
-  bank_.resize(length_.rows_at(static_cast<std::int64_t>(step)));
+  const std::int64_t length = length_.rows_at(static_cast<std::int64_t>(step));
+  shared_ ? shared_->resize(length) : own_->resize(length);
   momentum_encoder_.set_momentum(momentum_.at(step, steps));
 }
 

@@ -15,6 +15,7 @@
 #include <spillway/queue/key_window.hpp>
 #include <spillway/queue/length_schedule.hpp>
 #include <spillway/queue/negative_bank.hpp>
+#include <spillway/queue/rank_bank.hpp>
 
 namespace spillway::app {
 
@@ -23,18 +24,20 @@ namespace spillway::app {
 /// Its length at each step.
 [[nodiscard]] queue::LengthSchedule bank_length(const Config& config);
 
-/// MoCo v2 on one rank: the trained network, its momentum encoder and the bank of negatives. All micro-batches of a
-/// window meet the same bank; their keys enter it once, in the order of the micro-batches.
+/// MoCo v2: the trained network, its momentum encoder and the bank of negatives. All micro-batches of a window meet the
+/// same bank; their keys enter it once, in the order of the micro-batches. On several ranks each has the keys of all in
+/// its bank, in rank order, and encodes keys of one another's, for the sake of batch-norms (He et al. 2020, sec. 3.3).
 /// Source: He et al. 2020; Chen et al. 2020, "Improved baselines with momentum contrast".
 class Moco final : public TrainingMethod {
  public:
   /// Draws the network's weights from LibTorch's default generator. Allocates the bank at once.
-  /// @throws what NegativeBank's constructor throws.
-  Moco(const Config& config, ImageGeometry geometry, std::shared_ptr<offload::Tiers> tiers);
+  /// @param ranks  Null: one. Outlives this. @throws what the bank's constructor throws.
+  Moco(const Config& config, ImageGeometry geometry, std::shared_ptr<offload::Tiers> tiers,
+       distributed::Collective* ranks = nullptr);
 
   [[nodiscard]] std::vector<NamedTensor> state() const override;
   void state_restored() override { momentum_encoder_.state_restored(); }
-  [[nodiscard]] queue::NegativeBank* bank() noexcept override { return &bank_; }
+  [[nodiscard]] queue::NegativeBank* bank() noexcept override { return own_ ? own_.get() : &shared_->local(); }
   [[nodiscard]] std::vector<NamedTensor> parameters() const override;
   [[nodiscard]] std::vector<NamedTensor> undecayed_parameters() const override { return temperature_.parameters(); }
   [[nodiscard]] std::vector<NamedTensor> buffers() const override;
@@ -55,7 +58,9 @@ class Moco final : public TrainingMethod {
   ScheduledMomentum momentum_;
   bool exclude_same_class_;
   MomentumEncoder momentum_encoder_;
-  queue::NegativeBank bank_;
+  distributed::Collective* ranks_;
+  std::unique_ptr<queue::RankBank> shared_;   // Null on one rank,
+  std::unique_ptr<queue::NegativeBank> own_;  // and this on several.
   queue::KeyWindow window_;
 };
 

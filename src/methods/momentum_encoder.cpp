@@ -70,4 +70,9 @@ at::Tensor MomentumEncoder::encode(const at::Tensor& images, const at::Tensor& s
   return encode(images.index_select(0, shuffle)).index_select(0, shuffle.argsort());
 }
 
+at::Tensor MomentumEncoder::encode(const at::Tensor& images, const queue::RankShuffle& shuffle) {
+  const at::NoGradGuard no_grad;
+  return shuffle.unshuffle(encode(shuffle.shuffle(images)));
+}
+
 }  // namespace spillway::app

@@ -10,6 +10,7 @@
 #include <spillway/app/data/counter_rng.hpp>
 #include <spillway/app/encoders/encoder.hpp>
 #include <spillway/queue/moving_average.hpp>
+#include <spillway/queue/rank_shuffle.hpp>
 
 namespace spillway::app {
 
@@ -47,6 +48,8 @@ class MomentumEncoder {
   /// The same, in the order of the images too, but the network sees them in the order `shuffle` ([N] int64, a
   /// permutation), so that its batch-norm groups are made of other rows than those of the queries.
   [[nodiscard]] at::Tensor encode(const at::Tensor& images, const at::Tensor& shuffle);
+  /// The same over ranks: the networks see rows of one another. All ranks call it; a rank may have no images.
+  [[nodiscard]] at::Tensor encode(const at::Tensor& images, const queue::RankShuffle& shuffle);
 
   /// Of the following steps. @throws ConfigError unless 0 to 1.
   void set_momentum(double momentum) { average_.set_momentum(momentum); }

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <ATen/ops/zeros.h>
+
 #include <spillway/app/methods/parameter_precision.hpp>
 #include <spillway/queue/cosine_loss.hpp>
 
@@ -46,6 +48,7 @@ void Predictive::state_restored() {
 }
 
 at::Tensor Predictive::loss(const ViewPair& batch) {
+  if (batch.view0.size(0) == 0) return at::zeros({}, batch.view0.options()).requires_grad_();
   const at::Tensor z0 = network().projection(batch.view0);
   const at::Tensor z1 = network().projection(batch.view1);
   const at::Tensor p0 = predictor_.predict(z0);

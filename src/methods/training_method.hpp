@@ -13,14 +13,19 @@
 #include <spillway/offload/tiers.hpp>
 #include <spillway/queue/negative_bank.hpp>
 
+namespace spillway::distributed {
+class Collective;
+}
+
 namespace spillway::app {
 
-/// What a method sees of one micro-batch: two views of the same N images.
+/// What a method sees of one micro-batch: two views of the same N images. N may be 0 where other ranks have rows.
 struct ViewPair {
-  at::Tensor view0;        ///< [N, 1, H, W] float32, on the CPU.
-  at::Tensor view1;        ///< As view0.
-  at::Tensor labels{};     ///< [N] int64, of the images' classes; not all methods look at them.
-  StreamName key_order{};  ///< Names the order in which MoCo's keys are encoded; another for each micro-batch.
+  at::Tensor view0;           ///< [N, 1, H, W] float32, on the CPU.
+  at::Tensor view1;           ///< As view0.
+  at::Tensor labels{};        ///< [N] int64, of the images' classes; not all methods look at them.
+  StreamName key_order{};     ///< Names the order in which MoCo's keys are encoded; another for each micro-batch.
+  std::int64_t all_rows = 0;  ///< N of all ranks together; not looked at on one rank.
 };
 
 /// A loss in which all rows of a window are compared with one another, for cached accumulation.
@@ -38,7 +43,8 @@ class WindowLoss {
   [[nodiscard]] virtual at::Tensor compare(const std::vector<at::Tensor>& views, const at::Tensor& labels) = 0;
 };
 
-/// What is trained and what it is told, on one rank. One window of gradient accumulation goes
+/// What is trained and what it is told, on one rank. Where there are several, all make the same calls. One window of
+/// gradient accumulation goes
 ///     begin_step(); prefetch(); loss(...) and backward for each micro-batch; the optimizer's step; finish_window().
 /// One caller at a time.
 class TrainingMethod {
@@ -75,7 +81,9 @@ class TrainingMethod {
   virtual void begin_step(std::uint64_t /*step*/, std::uint64_t /*steps*/) {}
   /// Starts to read what the next loss needs from disk; returns at once.
   virtual void prefetch() {}
-  /// Loss of one micro-batch, the mean over its rows, with the graph back to the parameters.
+  /// Whether loss() is the mean over the rows that all ranks have of the micro-batch.
+  [[nodiscard]] virtual bool compares_ranks() const noexcept { return false; }
+  /// Loss of one micro-batch, the mean over its rows (0 where it has none), with the graph back to the parameters.
   [[nodiscard]] virtual at::Tensor loss(const ViewPair& batch) = 0;
   /// After the optimizer's step, what the method does once a window; nothing of it where the step was skipped.
   virtual void finish_window(bool /*stepped*/) {}
@@ -88,8 +96,10 @@ class TrainingMethod {
 };
 
 /// The method that a configuration names. Draws the weights from LibTorch's default generator; `tiers` hold the bank.
+/// @param ranks  Of a run on several; null: one. Outlives the method.
 /// @throws what the method's constructor throws.
 [[nodiscard]] std::unique_ptr<TrainingMethod> make_method(const Config& config, ImageGeometry geometry,
-                                                          std::shared_ptr<offload::Tiers> tiers);
+                                                          std::shared_ptr<offload::Tiers> tiers,
+                                                          distributed::Collective* ranks = nullptr);
 
 }  // namespace spillway::app

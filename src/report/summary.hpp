@@ -20,7 +20,7 @@ struct TierSummary {
   std::uint64_t peak_bytes = 0;
 };
 
-/// What a run came to. Bytes are those of the whole run.
+/// What a run came to. Bytes are those of the whole run, on several ranks of rank 0.
 struct Summary {
   std::uint64_t steps = 0;
   std::uint64_t skipped_steps = 0;  ///< Of them, as gradients were not finite.
@@ -34,7 +34,7 @@ struct Summary {
   std::uint64_t write_bytes = 0;
   std::uint64_t predicted_read_bytes = 0;  ///< What was said before the first step of a run to its end.
   std::uint64_t predicted_write_bytes = 0;
-  std::uint64_t steps_off_prediction = 0;  ///< Steps that moved other bytes than predicted.
+  std::uint64_t steps_off_prediction = 0;  ///< Steps in which a rank moved other bytes than predicted.
   TierSummary device;
   TierSummary host;
   TierSummary disk;

@@ -159,7 +159,8 @@ std::uint64_t state_tensor_count(const OptimizerConfig& config) noexcept {
 }
 
 std::unique_ptr<optimizer::Optimizer> make_optimizer(const Config& config, OptimizedParameters parameters,
-                                                     std::shared_ptr<offload::Tiers> tiers) {
+                                                     std::shared_ptr<offload::Tiers> tiers,
+                                                     const GradientGroups& groups) {
   std::uint64_t numel = 0;
   for (const std::vector<at::Tensor>& group : {parameters.decayed, parameters.undecayed}) {
     for (const at::Tensor& parameter : group) numel += static_cast<std::uint64_t>(parameter.numel());
@@ -169,6 +170,11 @@ std::unique_ptr<optimizer::Optimizer> make_optimizer(const Config& config, Optim
   // DeepSpeed's default means "all at once", which would need staging buffers of that size.
   wrapping.sub_group_numel = config.zero.sub_group_size < numel ? config.zero.sub_group_size : 0;
   wrapping.gradients = gradient_device(config.offload.gradients);
+  if (groups.exchange != nullptr && wrapping.gradients == optimizer::GradientDevice::kInPlace) {
+    wrapping.gradients = optimizer::GradientDevice::kCpu;
+  }
+  wrapping.gradient_group = groups.exchange;
+  wrapping.agreement_group = groups.agreement;
   const std::uint64_t element_bytes = config.has_16_bit_parameters() ? 2 : sizeof(float);  // Of nearly all of them.
   if (wrapping.sub_group_numel != 0) {
     wrapping.bucket_bytes = wrapping.sub_group_numel * element_bytes;

@@ -13,12 +13,14 @@ namespace spillway::app {
 
 using offload::format_bytes;
 
-std::string describe_task(const Config& config, const Dataset& dataset, const RunPlan& plan) {
+std::string describe_task(const Config& config, const Dataset& dataset, const RunPlan& plan, std::uint64_t world_size) {
   const ImageSet& train = dataset.images.train;
   return std::string(to_string(config.method)) + " on " + dataset.name + ": " + std::to_string(train.size()) +
          " images of " + std::to_string(train.width) + " x " + std::to_string(train.height) + " to train on, " +
          std::to_string(dataset.images.test.size()) + " to test on; " + std::to_string(plan.steps()) + " steps of " +
-         std::to_string(config.train_batch_size) + " images, " + std::to_string(at::get_num_threads()) + " threads";
+         std::to_string(config.train_batch_size) + " images" +
+         (world_size > 1 ? " on " + std::to_string(world_size) + " ranks, " : ", ") +
+         std::to_string(at::get_num_threads()) + " threads";
 }
 
 std::vector<std::string> describe_method(const Config& config) {

@@ -13,7 +13,8 @@
 namespace spillway::app {
 
 /// "moco on digits: 1438 images of 8 x 8 to train on, …": what a run is about to do.
-[[nodiscard]] std::string describe_task(const Config& config, const Dataset& dataset, const RunPlan& plan);
+[[nodiscard]] std::string describe_task(const Config& config, const Dataset& dataset, const RunPlan& plan,
+                                        std::uint64_t world_size);
 
 /// What the user should know of the method with this configuration, a line each.
 [[nodiscard]] std::vector<std::string> describe_method(const Config& config);

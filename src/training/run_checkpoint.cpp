@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <span>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -20,9 +21,9 @@
 namespace spillway::app {
 namespace {
 
+// Of rank 0: what ranks have in common is in its files.
 constexpr const char* kTensors = "rank_0.safetensors";
-constexpr const char* kCounters = "rank_0.optimizer.pt";  // An archive of LibTorch.
-constexpr const char* kOptimizer = "optimizer.";          // Before the names of its state.
+constexpr const char* kOptimizer = "optimizer.";  // Before the names of its state.
 constexpr const char* kGenerator = "generator.cpu";
 constexpr const char* kLossScale = "loss_scale";  // MixedPrecision::state().
 constexpr const char* kBankValues = "bank.values";
@@ -30,6 +31,12 @@ constexpr const char* kBankScales = "bank.scales";
 constexpr const char* kBankLabels = "bank.labels";
 constexpr const char* kBankCounts = "bank.counts";  // Capacity, position, accepted rows, rejected rows.
 constexpr std::int64_t kBankPieceRows = 4096;
+
+std::string tensors_of(std::uint64_t rank) { return "rank_" + std::to_string(rank) + ".safetensors"; }
+std::string counters_of(std::uint64_t rank) { return "rank_" + std::to_string(rank) + ".optimizer.pt"; }  // LibTorch's.
+
+/// Which rank's files have the optimizer of this one.
+std::uint64_t optimizer_rank(const RankPlace& place, bool sharded) { return sharded ? place.rank : 0; }
 
 TensorEntry entry_of(std::string name, const at::Tensor& tensor) {
   return {std::move(name), tensor.scalar_type(), tensor.sizes().vec()};
@@ -65,7 +72,8 @@ void append_bank(queue::NegativeBank& bank, TensorFileWriter& writer) {
   writer.append(counts_of(bank));
 }
 
-CheckpointFile write_tensors(const std::filesystem::path& folder, RunParts& parts) {
+CheckpointFile write_tensors(const std::filesystem::path& folder, RunParts& parts, const RankPlace& place,
+                             bool with_optimizer) {
   const at::Generator generator = at::detail::getDefaultCPUGenerator();
   const at::Tensor generator_state = generator.get_state();
   std::vector<TensorEntry> entries;
@@ -74,30 +82,34 @@ CheckpointFile write_tensors(const std::filesystem::path& folder, RunParts& part
   entries.push_back(entry_of(kGenerator, generator_state));
   const at::Tensor loss_scale = parts.step().precision().state();
   if (loss_scale.defined()) entries.push_back(entry_of(kLossScale, loss_scale));
-  parts.optimizer().list_state([&](const std::string& name, const at::Tensor& tensor) {
-    entries.push_back(entry_of(kOptimizer + name, tensor));
-  });
-  queue::NegativeBank* const bank = parts.method().bank();
+  if (with_optimizer) {
+    parts.optimizer().list_state([&](const std::string& name, const at::Tensor& tensor) {
+      entries.push_back(entry_of(kOptimizer + name, tensor));
+    });
+  }
+  queue::NegativeBank* const bank = place.rank == 0 ? parts.method().bank() : nullptr;
   if (bank != nullptr) std::ranges::copy(bank_entries(*bank), std::back_inserter(entries));
 
-  TensorFileWriter writer(folder / kTensors, std::move(entries));
+  TensorFileWriter writer(folder / tensors_of(place.rank), std::move(entries));
   for (const NamedTensor& tensor : state) writer.append(tensor.tensor);
   writer.append(generator_state);
   if (loss_scale.defined()) writer.append(loss_scale);
-  parts.optimizer().visit_state([&](const std::string&, const at::Tensor& tensor) { writer.append(tensor); });
+  if (with_optimizer) {
+    parts.optimizer().visit_state([&](const std::string&, const at::Tensor& tensor) { writer.append(tensor); });
+  }
   if (bank != nullptr) append_bank(*bank, writer);
-  return {kTensors, writer.finish()};
+  return {tensors_of(place.rank), writer.finish()};
 }
 
-CheckpointFile write_counters(const std::filesystem::path& folder, RunParts& parts) {
+CheckpointFile write_counters(const std::filesystem::path& folder, RunParts& parts, std::uint64_t rank) {
   torch::serialize::OutputArchive archive;
   parts.optimizer().save_counters(archive);
-  DurableFile file(folder / kCounters);
+  DurableFile file(folder / counters_of(rank));
   archive.save_to([&](const void* bytes, std::size_t count) {
     file.write({static_cast<const std::byte*>(bytes), count});
     return count;
   });
-  return {kCounters, file.finish()};
+  return {counters_of(rank), file.finish()};
 }
 
 /// @returns the tensor's entry. @throws Error where the file has none of this kind.
@@ -137,9 +149,52 @@ void check_tensors(const TensorFileReader& file, RunParts& parts) {
   check_entry(file, entry_of(kGenerator, at::detail::getDefaultCPUGenerator().get_state()));
   const at::Tensor loss_scale = parts.step().precision().state();
   if (loss_scale.defined()) check_entry(file, entry_of(kLossScale, loss_scale));
-  if (const queue::NegativeBank* const bank = parts.method().bank()) {
-    for (const TensorEntry& entry : bank_entries(*bank)) check_entry(file, entry, entry.name != kBankCounts);
+}
+
+void check_bank(const TensorFileReader& file, const queue::NegativeBank& bank) {
+  for (const TensorEntry& entry : bank_entries(bank)) check_entry(file, entry, entry.name != kBankCounts);
+}
+
+/// A rank's part of a checkpoint.
+std::vector<CheckpointFile> write_part(const std::filesystem::path& folder, RunParts& parts, const RankPlace& place,
+                                       bool sharded) {
+  const bool with_optimizer = optimizer_rank(place, sharded) == place.rank;
+  std::vector<CheckpointFile> files{write_tensors(folder, parts, place, with_optimizer)};
+  if (with_optimizer) files.push_back(write_counters(folder, parts, place.rank));
+  return files;
+}
+
+/// What ranks tell one another of the files that they wrote: a line each.
+std::string text_of(const std::vector<CheckpointFile>& files) {
+  std::ostringstream text;
+  for (const CheckpointFile& file : files)
+    text << file.name << ' ' << file.digest.bytes << ' ' << file.digest.xxh3 << '\n';
+  return std::move(text).str();
+}
+
+std::vector<CheckpointFile> files_of(const std::vector<std::string>& texts) {
+  std::vector<CheckpointFile> files;
+  for (const std::string& text : texts) {
+    std::istringstream lines(text);
+    for (CheckpointFile file; lines >> file.name >> file.digest.bytes >> file.digest.xxh3;) files.push_back(file);
   }
+  return files;
+}
+
+/// Does `work`, of which a disk may be the matter. @returns why it failed on some rank, the same on all.
+std::optional<std::string> attempt(RunRanks& ranks, const std::function<void()>& work) {
+  std::string failure;
+  try {
+    work();
+  } catch (const IoError& error) {
+    failure = error.what();
+  }
+  return ranks.first_failure(failure);
+}
+
+std::string text_at(const Json& config, const char* block, const char* key) {
+  const Json* const found = config.find(block) == nullptr ? nullptr : config.find(block)->find(key);
+  return found == nullptr ? "nothing" : found->dump();
 }
 
 double number(const Json& json, std::string_view key) {
@@ -172,7 +227,8 @@ RunProgress progress_of(const Json& json) {
 }
 
 /// Keys, and blocks of them, that say where and how a run is and not what comes out.
-constexpr std::array<std::string_view, 17> kFree = {"out",
+constexpr std::array<std::string_view, 18> kFree = {"out",
+                                                    "ranks",
                                                     "epochs",
                                                     "steps",
                                                     "steps_per_print",
@@ -215,29 +271,53 @@ std::vector<std::string> differences_of_results(const Json& there, const Json& h
   return differences;
 }
 
-void save_run(const std::filesystem::path& root, std::uint64_t step, const Json& config, const RunProgress& progress,
-              RunParts& parts) {
+std::optional<std::string> save_run(const std::filesystem::path& root, std::uint64_t step, const Json& config,
+                                    const RunProgress& progress, RunParts& parts, RunRanks& ranks) {
   const at::NoGradGuard no_grad;
-  CheckpointWriter writer(root, step);
+  const bool sharded = ranks.gradient_groups().exchange != nullptr;
+  std::optional<CheckpointWriter> writer;  // The leading rank's, beside whose files the others write.
+  std::vector<CheckpointFile> own;
+  std::optional<std::string> failure = attempt(ranks, [&] {
+    if (ranks.leads()) writer.emplace(root, step);
+  });
+  if (failure) return failure;
+  failure = attempt(ranks, [&] { own = write_part(partial_folder(root, step), parts, ranks.place(), sharded); });
+  if (failure) return failure;
   Manifest manifest;
   manifest.step = step;
+  manifest.world_size = ranks.place().world_size;
   manifest.config = config;
   manifest.progress = to_json(progress);
-  manifest.files.push_back(write_tensors(writer.folder(), parts));
-  manifest.files.push_back(write_counters(writer.folder(), parts));
-  writer.commit(manifest);
+  manifest.files = files_of(ranks.exchange(text_of(own)));
+  return attempt(ranks, [&] {
+    if (writer) writer->commit(manifest);
+  });
 }
 
-void check_resumable(const FoundCheckpoint& found, const Json& config) {
+void check_resumable(const FoundCheckpoint& found, const Json& config, std::uint64_t world_size) {
+  const auto ranks = [](std::uint64_t count) { return std::to_string(count) + (count == 1 ? " rank" : " ranks"); };
+  if (found.manifest.world_size != world_size) {
+    throw ConfigError(found.path.string() + " was written by " + ranks(found.manifest.world_size) +
+                      " and this run has " + ranks(world_size) + "; start as many");
+  }
   const std::vector<std::string> differences = differences_of_results(found.manifest.config, config);
   if (!differences.empty()) {
     std::string text = found.path.string() + " is of a run with another configuration:";
     for (const std::string& difference : differences) text += " " + difference + ";";
     throw ConfigError(text + " resume with the configuration that it was made with (config.json beside checkpoints/)");
   }
-  if (found.manifest.world_size != 1) {
-    throw ConfigError(found.path.string() + " was written by " + std::to_string(found.manifest.world_size) +
-                      " ranks; this version resumes on as many, and `train` runs one");
+  if (world_size == 1) return;
+  // How state is dealt to the ranks, which a file a rank keeps.
+  constexpr std::array<std::array<const char*, 2>, 4> kDealt = {{{"zero_optimization", "stage"},
+                                                                 {"zero_optimization", "reduce_bucket_size"},
+                                                                 {"zero_optimization", "sub_group_size"},
+                                                                 {"offload", "gradients"}}};
+  for (const auto& [block, key] : kDealt) {
+    const std::string there = text_at(found.manifest.config, block, key);
+    const std::string here = text_at(config, block, key);
+    if (there == here) continue;
+    throw ConfigError(found.path.string() + " has the state as the ranks had it with " + block + "." + key + ": " +
+                      there + ", and here it is " + here + "; resume with the former");
   }
 }
 
@@ -250,17 +330,22 @@ void restore_network(const FoundCheckpoint& found, ProjectedEncoder& network) {
   for (const NamedTensor& tensor : state) tensor.tensor.copy_(file.read(tensor.name));
 }
 
-RunProgress restore_run(const FoundCheckpoint& found, RunParts& parts) {
+RunProgress restore_run(const FoundCheckpoint& found, RunParts& parts, RunRanks& ranks) {
   const at::NoGradGuard no_grad;
-  const TensorFileReader file(found.path / kTensors);
+  const RankPlace place = ranks.place();
+  const TensorFileReader file(found.path / tensors_of(place.rank));
+  const TensorFileReader common(found.path / kTensors);
+  const std::uint64_t with_optimizer = optimizer_rank(place, ranks.gradient_groups().exchange != nullptr);
+  const TensorFileReader& state = with_optimizer == place.rank ? file : common;
   check_tensors(file, parts);
+  if (parts.method().bank() != nullptr) check_bank(common, *parts.method().bank());
   for (const NamedTensor& tensor : parts.method().state()) tensor.tensor.copy_(file.read(tensor.name));
   parts.method().state_restored();
   torch::serialize::InputArchive counters;
-  counters.load_from((found.path / kCounters).string());
+  counters.load_from((found.path / counters_of(with_optimizer)).string());
   parts.optimizer().load_counters(counters);
-  parts.optimizer().restore_state([&](const std::string& name) { return file.read(kOptimizer + name); });
-  if (parts.method().bank() != nullptr) restore_bank(file, *parts.method().bank());
+  parts.optimizer().restore_state([&](const std::string& name) { return state.read(kOptimizer + name); });
+  if (parts.method().bank() != nullptr) restore_bank(common, *parts.method().bank());
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   generator.set_state(file.read(kGenerator));
   if (file.has(kLossScale)) parts.step().precision().restore(file.read(kLossScale));

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include <spillway/app/config/json.hpp>
 #include <spillway/app/report/summary.hpp>
 #include <spillway/app/training/run_parts.hpp>
+#include <spillway/app/training/run_ranks.hpp>
 
 namespace spillway::app {
 
@@ -22,19 +24,23 @@ struct RunProgress {
 
 /// Writes the run as it is after `step` optimizer steps into a new checkpoint in `root`: every tensor of the method,
 /// the optimizer's state and masters a block at a time, the bank's rows a segment at a time, counters, the loss scale's
-/// state, and that of LibTorch's default generator. Memory does not grow with state or bank. @throws IoError: what was
-/// there before is untouched.
-void save_run(const std::filesystem::path& root, std::uint64_t step, const Json& config, const RunProgress& progress,
-              RunParts& parts);
+/// state, and that of LibTorch's default generator. Memory does not grow with state or bank. On several ranks each
+/// writes a file of what is its own, and rank 0, in whose file is what they have in common, commits when all are on the
+/// disk.
+/// @returns why there is no new checkpoint, the same on all ranks; nothing where there is one. What was there before is
+/// untouched. @throws what reading state or bank throws, and as distributed::Collective.
+[[nodiscard]] std::optional<std::string> save_run(const std::filesystem::path& root, std::uint64_t step,
+                                                  const Json& config, const RunProgress& progress, RunParts& parts,
+                                                  RunRanks& ranks);
 
-/// @throws ConfigError where the checkpoint is of another configuration, naming each difference that would change a
-/// result, or of several ranks.
-void check_resumable(const FoundCheckpoint& found, const Json& config);
+/// @throws ConfigError where the checkpoint is of another number of ranks, or of another configuration, naming each
+/// difference that would change a result or in whose file what is.
+void check_resumable(const FoundCheckpoint& found, const Json& config, std::uint64_t world_size);
 
 /// Puts a run that has not begun where the checkpoint was. `found` was verified and is resumable. What does not fit is
 /// found before anything changes, as far as the files' headers tell.
 /// @throws Error for a tensor that is missing or of another size; IoError.
-[[nodiscard]] RunProgress restore_run(const FoundCheckpoint& found, RunParts& parts);
+[[nodiscard]] RunProgress restore_run(const FoundCheckpoint& found, RunParts& parts, RunRanks& ranks);
 
 /// The weights and running statistics of the checkpoint's encoder and head into one of the same configuration.
 /// @throws as restore_run.

@@ -6,9 +6,6 @@
 
 #include <spillway/app/methods/moco.hpp>
 #include <spillway/app/training/optimizer_factory.hpp>
-#include <spillway/distributed/launch.hpp>
-#include <spillway/distributed/process_group.hpp>
-#include <spillway/offload/error.hpp>
 
 namespace spillway::app {
 namespace {
@@ -24,29 +21,34 @@ OptimizedParameters parameters_of(const TrainingMethod& method) {
   return parameters;
 }
 
-OutsideBytes outside_bytes(const Config& config, const TrainingMethod& method) {
+OutsideBytes outside_bytes(const Config& config, const TrainingMethod& method, const optimizer::Optimizer& optimizer) {
   OutsideBytes outside;
-  for (const NamedTensor& parameter : method.parameters()) outside.parameters += parameter.tensor.nbytes();
+  std::uint64_t numel = 0;
+  for (const NamedTensor& parameter : method.parameters()) {
+    outside.parameters += parameter.tensor.nbytes();
+    numel += static_cast<std::uint64_t>(parameter.tensor.numel());
+  }
   if (config.zero.offload_optimizer.device == OffloadDevice::kNone && !config.has_16_bit_parameters()) {
-    outside.plain_state = state_tensor_count(config.optimizer) * outside.parameters;
+    const std::uint64_t owned = optimizer.takes_gradients() ? optimizer.gradient_placement().owned_numel : numel;
+    outside.plain_state = state_tensor_count(config.optimizer) * (outside.parameters / numel) * owned;
   }
   return outside;
 }
 
 }  // namespace
 
-RunParts::RunParts(const Config& config, const ImageSet& images, distributed::Collective& ranks, offload::LogSink log,
+RunParts::RunParts(const Config& config, const ImageSet& images, RunRanks& ranks, offload::LogSink log,
                    std::shared_ptr<offload::Trace> trace)
     : tiers_(make_tiers(config, std::move(log), trace)),
-      method_(make_method(config, {images.width, images.height}, tiers_)),
-      optimizer_(make_optimizer(config, parameters_of(*method_), tiers_)),
-      step_(config, images, *method_, *optimizer_, ranks, trace.get()),
+      method_(make_method(config, {images.width, images.height}, tiers_, ranks.others())),
+      optimizer_(make_optimizer(config, parameters_of(*method_), tiers_, ranks.gradient_groups())),
+      step_(config, images, *method_, *optimizer_, ranks.all(), trace.get()),
       forecast_(config.has_bank() ? std::optional(bank_options(config)) : std::nullopt, optimizer_->next_step_bytes(),
                 optimizer_->steady_step_bytes(), optimizer_->gradient_placement().disk_bytes,
                 config.has_bank() ? std::optional(bank_length(config)) : std::nullopt, optimizer_->read_ahead_bytes()),
-      outside_(outside_bytes(config, *method_)) {
+      outside_(outside_bytes(config, *method_, *optimizer_)) {
   // On several ranks each has the masters of its share alone: there all follow the parameters, which are the same.
-  if (ranks.world_size() == 1) {
+  if (ranks.alone()) {
     optimizer_->observe_masters([method = method_.get()](const at::Tensor& parameter, const at::Tensor& master) {
       method->master_changed(parameter, master);
     });
@@ -62,21 +64,11 @@ std::vector<PlacementRow> RunParts::placement() {
 RunTraffic predict_traffic(TrafficForecast forecast, const RunPlan& plan) {
   RunTraffic traffic;
   for (std::uint64_t index = 0; index < plan.steps(); ++index) {
-    traffic.last = forecast.next(plan.rows(index));
+    traffic.last = forecast.next(plan.window_rows(index));
     traffic.all.read += traffic.last.read;
     traffic.all.written += traffic.last.written;
   }
   return traffic;
-}
-
-std::unique_ptr<distributed::Collective> connect_only_rank() {
-  const distributed::RankEnvironment environment = distributed::read_rank_environment();
-  if (environment.world_size != 1) {
-    throw ConfigError("the environment describes rank " + std::to_string(environment.rank) + " of " +
-                      std::to_string(environment.world_size) +
-                      ": `spillway train` runs one rank in this version; start it without a launcher");
-  }
-  return distributed::connect(environment);
 }
 
 }  // namespace spillway::app

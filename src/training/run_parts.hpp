@@ -9,10 +9,10 @@
 #include <spillway/app/data/dataset.hpp>
 #include <spillway/app/methods/training_method.hpp>
 #include <spillway/app/training/run_plan.hpp>
+#include <spillway/app/training/run_ranks.hpp>
 #include <spillway/app/training/run_tiers.hpp>
 #include <spillway/app/training/traffic_forecast.hpp>
 #include <spillway/app/training/training_step.hpp>
-#include <spillway/distributed/collective.hpp>
 #include <spillway/offload/tiers.hpp>
 #include <spillway/optimizer/sharded_optimizer.hpp>
 
@@ -25,7 +25,7 @@ class RunParts {
   /// Draws the network's weights from LibTorch's default generator. Allocates all memory and swap space. `config`,
   /// `images` and `ranks` outlive this. `trace` (may be null) gets the transfers, the stalls and the parts of a step.
   /// @throws ConfigError, BudgetExceeded, OutOfSpace, IoError: what the plan needs that there is not.
-  RunParts(const Config& config, const ImageSet& images, distributed::Collective& ranks, offload::LogSink log,
+  RunParts(const Config& config, const ImageSet& images, RunRanks& ranks, offload::LogSink log,
            std::shared_ptr<offload::Trace> trace = nullptr);
 
   [[nodiscard]] offload::Tiers& tiers() noexcept { return *tiers_; }
@@ -53,8 +53,5 @@ struct RunTraffic {
   optimizer::StepBytes last;
 };
 [[nodiscard]] RunTraffic predict_traffic(TrafficForecast forecast, const RunPlan& plan);
-
-/// The only rank that there is. @throws ConfigError where the environment describes more.
-[[nodiscard]] std::unique_ptr<distributed::Collective> connect_only_rank();
 
 }  // namespace spillway::app

@@ -7,9 +7,10 @@
 namespace spillway::app {
 namespace {
 
-BatchShape batch_shape(const Config& config) {
+BatchShape batch_shape(const Config& config, std::uint64_t world_size) {
   BatchShape shape;
   shape.train_batch = config.train_batch_size;
+  shape.world_size = world_size;
   shape.accumulation = config.gradient_accumulation_steps;
   shape.drop_last = config.data.drop_last;
   return shape;
@@ -17,14 +18,20 @@ BatchShape batch_shape(const Config& config) {
 
 }  // namespace
 
-RunPlan::RunPlan(const Config& config, std::uint32_t samples)
-    : shape_(batch_shape(config)), samples_(samples), seed_(config.seed) {
+RunPlan::RunPlan(const Config& config, std::uint32_t samples, const RankPlace& place)
+    : shape_(batch_shape(config, place.world_size)), samples_(samples), seed_(config.seed) {
   const EpochOrder order(samples_, shape_, seed_, 0);
   for (std::uint64_t window = 0; window < order.steps(); ++window) {
-    std::vector<std::int64_t>& rows = windows_.emplace_back();
+    Window& rows = windows_.emplace_back();
     for (std::uint64_t micro = 0; micro < shape_.accumulation; ++micro) {
-      const auto count = static_cast<std::int64_t>(order.micro_batch(window, 0, micro).size());
-      if (count > 0) rows.push_back(count);
+      std::int64_t all = 0;
+      for (std::uint64_t rank = 0; rank < shape_.world_size; ++rank) {
+        const auto count = static_cast<std::int64_t>(order.micro_batch(window, rank, micro).size());
+        if (rank == place.rank && count > 0) rows.own.push_back(count);
+        all += count;
+      }
+      rows.all += all;
+      rows.rounds += all > 0 ? 1 : 0;
     }
   }
   if (windows_.empty()) {
@@ -37,7 +44,12 @@ RunPlan::RunPlan(const Config& config, std::uint32_t samples)
 StepPlace RunPlan::place(std::uint64_t step) const noexcept { return {step / windows_.size(), step % windows_.size()}; }
 
 std::span<const std::int64_t> RunPlan::rows(std::uint64_t step) const noexcept {
-  return windows_[step % windows_.size()];
+  return windows_[step % windows_.size()].own;
+}
+
+WindowRows RunPlan::window_rows(std::uint64_t step) const noexcept {
+  const Window& window = windows_[step % windows_.size()];
+  return {window.own, window.all, window.rounds};
 }
 
 EpochOrder RunPlan::order(std::uint64_t epoch) const {

@@ -11,7 +11,6 @@
 
 #include <spillway/app/training/peak_memory.hpp>
 #include <spillway/app/training/run_evaluation.hpp>
-#include <spillway/app/training/weights_hash.hpp>
 
 namespace spillway::app {
 namespace {
@@ -38,13 +37,17 @@ std::optional<Summary> read_summary(const Config& config) {
   return summary_of(parse_json(text, path.string()));
 }
 
-RunRecord::RunRecord(const Config& config, std::ostream& out, std::optional<unsigned> columns,
+RunRecord::RunRecord(const Config& config, bool leads, std::ostream& out, std::optional<unsigned> columns,
                      std::uint64_t total_steps, std::uint64_t steps_kept)
     : config_(config),
-      out_(out),
-      progress_(out, progress_options(config, columns, total_steps)),
-      metrics_(std::filesystem::path(config.out) / "metrics.jsonl", steps_kept),
-      times_(config.steps_per_print) {}
+      leads_(leads),
+      out_(leads ? out : nowhere_),
+      progress_(out_, progress_options(config, leads ? columns : std::nullopt, total_steps)),
+      times_(config.steps_per_print) {
+  if (leads) metrics_.emplace(std::filesystem::path(config.out) / "metrics.jsonl", steps_kept);
+}
+
+void RunRecord::show(std::string_view text) { out_ << text << std::flush; }
 
 double RunRecord::seconds() const {
   return seconds_before_ + std::chrono::duration<double>(Clock::now() - start_).count();
@@ -52,7 +55,7 @@ double RunRecord::seconds() const {
 
 void RunRecord::begin() {
   std::error_code ignored;
-  std::filesystem::remove(summary_path(config_), ignored);
+  if (leads_) std::filesystem::remove(summary_path(config_), ignored);
   summary_.loss_first = summary_.loss_last = std::numeric_limits<double>::quiet_NaN();
 }
 
@@ -64,21 +67,18 @@ void RunRecord::resume(const RunProgress& progress) {
   skipped_ = progress.skipped;
 }
 
-void RunRecord::step(const StepMetrics& metrics, const PhaseTimes& phases, const optimizer::StepBytes& predicted,
-                     offload::Tiers& tiers) {
+void RunRecord::step(const StepMetrics& metrics, const PhaseTimes& phases, bool as_predicted, offload::Tiers& tiers) {
   const std::optional<std::string> line = times_.add(phases);
   if (line && config_.wall_clock_breakdown) message(*line);
   if (line && config_.memory_breakdown) message(describe_memory(tiers));
-  add(metrics, predicted);
+  add(metrics, as_predicted);
   if (metrics.accuracy) message(describe_accuracy(metrics.epoch, *metrics.accuracy));
-  metrics_.write(metrics);
+  if (metrics_) metrics_->write(metrics);
   progress_.step(metrics);
 }
 
-void RunRecord::add(const StepMetrics& metrics, const optimizer::StepBytes& predicted) {
-  if (metrics.read_bytes != predicted.read || metrics.write_bytes != predicted.written) {
-    ++summary_.steps_off_prediction;
-  }
+void RunRecord::add(const StepMetrics& metrics, bool as_predicted) {
+  summary_.steps_off_prediction += as_predicted ? 0 : 1;
   if (metrics.step == 1) summary_.loss_first = metrics.loss;
   summary_.loss_last = metrics.loss;
   summary_.steps = metrics.step;
@@ -97,9 +97,12 @@ RunProgress RunRecord::so_far() const {
   return progress;
 }
 
-const Summary& RunRecord::finish(RunParts& parts, const EncoderAccuracy& trained) {
-  summary_.accuracy.trained = trained.few_label;
-  summary_.knn_accuracy.trained = trained.knn;
+const Summary& RunRecord::finish(RunParts& parts, const std::optional<EncoderAccuracy>& trained,
+                                 const std::string& weights) {
+  if (trained) {
+    summary_.accuracy.trained = trained->few_label;
+    summary_.knn_accuracy.trained = trained->knn;
+  }
   summary_.seconds = seconds();
   summary_.stall_share = steps_s_ > 0.0 ? stall_s_ / steps_s_ : 0.0;
   summary_.host = {parts.tiers().host().limit_bytes(), parts.tiers().host().peak_bytes()};
@@ -108,10 +111,14 @@ const Summary& RunRecord::finish(RunParts& parts, const EncoderAccuracy& trained
   }
   summary_.peak_rss_bytes = peak_resident_bytes();
   summary_.threads = static_cast<std::uint64_t>(at::get_num_threads());
-  summary_.weights_xxh3 = weights_xxh3(parts.method().parameters());
-  write_json_file(summary_path(config_), to_json(summary_));
-  out_ << describe(summary_) << std::flush;
+  summary_.weights_xxh3 = weights;
   return summary_;
+}
+
+void RunRecord::publish() {
+  if (!leads_) return;
+  write_json_file(summary_path(config_), to_json(summary_));
+  show(describe(summary_));
 }
 
 }  // namespace spillway::app

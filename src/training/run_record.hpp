@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <ostream>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,17 +22,19 @@ namespace spillway::app {
 [[nodiscard]] std::optional<Summary> read_summary(const Config& config);
 
 /// What a run tells and what it leaves behind: lines and progress for the user, a line a step in metrics.jsonl, and the
-/// sums that become summary.json. One caller at a time.
+/// sums that become summary.json. On a rank that does not lead it keeps the sums and is silent. One caller at a time.
 class RunRecord {
  public:
   /// `config` and `out` outlive this. @param columns  Of the terminal that `out` is; nothing: plain lines.
   /// @param steps_kept  Lines of metrics.jsonl that stay: those of the run that goes on.
   /// @throws IoError.
-  RunRecord(const Config& config, std::ostream& out, std::optional<unsigned> columns, std::uint64_t total_steps,
-            std::uint64_t steps_kept);
+  RunRecord(const Config& config, bool leads, std::ostream& out, std::optional<unsigned> columns,
+            std::uint64_t total_steps, std::uint64_t steps_kept);
 
   /// A line for the user.
   void message(std::string_view line) { progress_.message(line); }
+  /// A text for the user that has lines of its own.
+  void show(std::string_view text);
   /// Leaves the progress as it stands; what comes next gets a line of its own. More calls do nothing.
   void close_progress() { progress_.finish(); }
 
@@ -43,24 +46,27 @@ class RunRecord {
   /// Steps, from 0, that were skipped so far, in order.
   [[nodiscard]] const std::vector<std::uint64_t>& skipped() const noexcept { return skipped_; }
 
-  /// A step that was made. @param predicted  What it was said to move.
-  void step(const StepMetrics& metrics, const PhaseTimes& phases, const optimizer::StepBytes& predicted,
-            offload::Tiers& tiers);
+  /// A step that was made. @param as_predicted  Whether each rank moved the bytes that it was said to.
+  void step(const StepMetrics& metrics, const PhaseTimes& phases, bool as_predicted, offload::Tiers& tiers);
   /// For a checkpoint.
   [[nodiscard]] RunProgress so_far() const;
-  /// Completes the summary, writes and shows it. @throws IoError.
-  const Summary& finish(RunParts& parts, const EncoderAccuracy& trained);
+  /// Completes the summary. @param trained  Nothing on a rank that does not measure.
+  const Summary& finish(RunParts& parts, const std::optional<EncoderAccuracy>& trained, const std::string& weights);
+  /// Writes and shows it. @throws IoError.
+  void publish();
 
  private:
   using Clock = std::chrono::steady_clock;
   [[nodiscard]] double seconds() const;
-  void add(const StepMetrics& metrics, const optimizer::StepBytes& predicted);
+  void add(const StepMetrics& metrics, bool as_predicted);
 
   const Config& config_;
+  const bool leads_;
+  std::ostream nowhere_{nullptr};
   std::ostream& out_;
   const Clock::time_point start_ = Clock::now();
   Progress progress_;
-  MetricsWriter metrics_;
+  std::optional<MetricsWriter> metrics_;
   TimeBreakdown times_;
   double steps_s_ = 0.0;
   double stall_s_ = 0.0;

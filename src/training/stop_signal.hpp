@@ -16,6 +16,8 @@ class StopSignal {
 
   /// The signal that has come, if one has. Any thread.
   [[nodiscard]] std::optional<int> received() const noexcept;
+  /// As if `signal` had come: another rank of the run got it.
+  void remember(int signal) noexcept;
 };
 
 }  // namespace spillway::app

@@ -16,20 +16,24 @@ TrafficForecast::TrafficForecast(const std::optional<queue::BankOptions>& bank, 
 }
 
 optimizer::StepBytes TrafficForecast::next(std::span<const std::int64_t> micro_batch_rows, bool skipped) {
+  const std::int64_t all = std::accumulate(micro_batch_rows.begin(), micro_batch_rows.end(), std::int64_t{0});
+  return next(WindowRows{micro_batch_rows, all, micro_batch_rows.size()}, skipped);
+}
+
+optimizer::StepBytes TrafficForecast::next(const WindowRows& rows, bool skipped) {
   optimizer::StepBytes bytes = optimizer_;
   if (skipped) {
     bytes = {.read = bytes.read == 0 ? 0 : read_ahead_bytes_, .written = 0};  // Nothing is read of what is fresh.
   } else {
     optimizer_ = steady_;
   }
-  bytes.read += (micro_batch_rows.size() + 1) * gradient_bytes_;
-  bytes.written += micro_batch_rows.size() * gradient_bytes_;
+  bytes.read += (rows.rounds + 1) * gradient_bytes_;
+  bytes.written += rows.rounds * gradient_bytes_;
   if (bank_) {
     if (length_) bank_->resize(length_->rows_at(step_));
     ++step_;
-    bytes.read += micro_batch_rows.size() * bank_->scan().read_bytes;
-    const auto rows = std::accumulate(micro_batch_rows.begin(), micro_batch_rows.end(), std::int64_t{0});
-    if (!skipped) bytes.written += bank_->enqueue(rows).written_bytes;
+    bytes.read += rows.own.size() * bank_->scan().read_bytes;
+    if (!skipped) bytes.written += bank_->enqueue(rows.all).written_bytes;
   }
   return bytes;
 }

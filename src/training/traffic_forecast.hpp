@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 
+#include <spillway/app/training/run_plan.hpp>
 #include <spillway/optimizer/sharded_optimizer.hpp>
 #include <spillway/queue/bank_plan.hpp>
 #include <spillway/queue/length_schedule.hpp>
@@ -25,10 +26,11 @@ class TrafficForecast {
                   const optimizer::StepBytes& steady, std::uint64_t gradient_bytes = 0,
                   const std::optional<queue::LengthSchedule>& length = {}, std::uint64_t read_ahead_bytes = 0);
 
-  /// The next step.
-  /// @param micro_batch_rows  Rows of each micro-batch of its window, in order.
+  /// The next step, on this rank.
   /// @param skipped  Gradients that are not finite: they are read once more to find out which in place of the update,
   /// and no keys enter the bank.
+  optimizer::StepBytes next(const WindowRows& rows, bool skipped = false);
+  /// The same on one rank. @param micro_batch_rows  Rows of each micro-batch of its window, in order.
   optimizer::StepBytes next(std::span<const std::int64_t> micro_batch_rows, bool skipped = false);
 
  private:

@@ -18,10 +18,13 @@
 #include <spillway/app/training/run_announcement.hpp>
 #include <spillway/app/training/run_checkpoint.hpp>
 #include <spillway/app/training/run_evaluation.hpp>
-#include <spillway/app/training/run_folder.hpp>
 #include <spillway/app/training/run_parts.hpp>
 #include <spillway/app/training/run_plan.hpp>
+#include <spillway/app/training/run_ranks.hpp>
 #include <spillway/app/training/run_record.hpp>
+#include <spillway/app/training/run_start.hpp>
+#include <spillway/app/training/weights_hash.hpp>
+#include <spillway/distributed/together.hpp>
 #include <spillway/offload/error.hpp>
 
 namespace spillway::app {
@@ -42,7 +45,7 @@ constexpr unsigned kFailedCheckpoints = 3;  // In a row; more would be a run tha
 
 class Run {
  public:
-  Run(const Config& config, const TrainOptions& options, Dataset dataset, ResumePoint start);
+  Run(const Config& config, const TrainOptions& options, RunRanks& ranks, Dataset dataset, ResumePoint start);
   Summary operator()();
 
  private:
@@ -54,13 +57,15 @@ class Run {
   void step(std::uint64_t index);
   [[nodiscard]] bool due(std::uint64_t step) const;
   void save(std::uint64_t step);
+  StepNews agree(StepNews own);
+  Summary finish();
   void write_trace();
 
   const Config& config_;
   const TrainOptions& options_;
   const ResumePoint resume_;
   const std::filesystem::path checkpoints_;
-  std::unique_ptr<distributed::Collective> ranks_;
+  RunRanks& ranks_;
   Dataset dataset_;
   RunPlan plan_;
   RunRecord record_;
@@ -72,27 +77,29 @@ class Run {
   std::optional<EpochOrder> order_;
   std::uint64_t order_epoch_ = 0;
   std::uint64_t first_step_ = 0;  // Steps that the run which is resumed had done.
+  bool stop_ = false;             // All ranks have agreed to.
   unsigned failed_checkpoints_ = 0;
 };
 
-Run::Run(const Config& config, const TrainOptions& options, Dataset dataset, ResumePoint start)
+Run::Run(const Config& config, const TrainOptions& options, RunRanks& ranks, Dataset dataset, ResumePoint start)
     : config_(config),
       options_(options),
       resume_(std::move(start)),
       checkpoints_(checkpoint_root(config.out)),
-      ranks_(connect_only_rank()),
+      ranks_(ranks),
       dataset_(std::move(dataset)),
-      plan_(config, dataset_.images.train.size()),
-      record_(config, options.out, options.columns, plan_.steps(), resume_.in_place ? resume_.found->manifest.step : 0),
-      trace_(options.trace ? std::make_shared<offload::Trace>() : nullptr),
+      plan_(config, dataset_.images.train.size(), ranks.place()),
+      record_(config, ranks.leads(), options.out, options.columns, plan_.steps(),
+              resume_.in_place ? resume_.found->manifest.step : 0),
+      trace_(options.trace && ranks.leads() ? std::make_shared<offload::Trace>() : nullptr),
       parts_(
-          config, dataset_.images.train, *ranks_, [this](const std::string& line) { record_.message(line); }, trace_),
+          config, dataset_.images.train, ranks_, [this](const std::string& line) { record_.message(line); }, trace_),
       forecast_(parts_.forecast()),
       schedule_(config.scheduler, config.optimizer.lr, plan_.steps()),
       evaluation_(config, dataset_.images) {}
 
 void Run::announce() {
-  record_.message(describe_task(config_, dataset_, plan_));
+  record_.message(describe_task(config_, dataset_, plan_, ranks_.place().world_size));
   for (const std::string& note : dataset_.notes) record_.message(note);
   if (config_.dump_state) record_.message(to_json(config_).dump(2));
   for (const std::string& note : resume_.notes) record_.message(note);
@@ -108,7 +115,7 @@ std::optional<Summary> Run::finished_before() {
   std::optional<Summary> summary = read_summary(config_);
   if (!summary) return std::nullopt;
   record_.message("the run has done all its " + std::to_string(plan_.steps()) + " steps; nothing is left to do");
-  options_.out << describe(*summary) << std::flush;
+  record_.show(describe(*summary));
   return summary;
 }
 
@@ -116,14 +123,14 @@ void Run::begin() {
   const RunTraffic predicted = predict_traffic(forecast_, plan_);
   record_.message(describe_traffic(predicted, plan_.steps()));
   record_.begin();
-  if (!resume_.in_place) {
+  if (!resume_.in_place && ranks_.leads()) {
     if (const auto aside = put_checkpoints_aside(config_.out)) {
       record_.message("the checkpoints of an earlier run are in " + aside->string() + " now");
     }
   }
   if (resume_.found) {
     resume();
-  } else {
+  } else if (ranks_.leads()) {
     const EncoderAccuracy raw = evaluation_.of_pixels();
     const EncoderAccuracy untrained = evaluation_.of_network(parts_.method().network());
     record_.summary().accuracy = {.raw = raw.few_label, .untrained = untrained.few_label};
@@ -134,11 +141,11 @@ void Run::begin() {
 }
 
 void Run::resume() {
-  const RunProgress progress = restore_run(*resume_.found, parts_);
+  const RunProgress progress = restore_run(*resume_.found, parts_, ranks_);
   first_step_ = resume_.found->manifest.step;
   record_.resume(progress);
   for (std::uint64_t step = 0; step < first_step_; ++step) {
-    static_cast<void>(forecast_.next(plan_.rows(step), std::ranges::binary_search(progress.skipped, step)));
+    static_cast<void>(forecast_.next(plan_.window_rows(step), std::ranges::binary_search(progress.skipped, step)));
   }
   record_.message("resumed from " + resume_.found->path.string() + ", after " + std::to_string(first_step_) + " steps");
   if (progress.summary.threads != static_cast<std::uint64_t>(at::get_num_threads())) {
@@ -160,13 +167,26 @@ Summary Run::operator()() {
   }
   record_.close_progress();
   write_trace();
-  return record_.finish(parts_, evaluation_.of_network(parts_.method().network()));
+  return finish();
+}
+
+Summary Run::finish() {
+  const std::string weights = agreed_weights(parts_.method().parameters(), ranks_);
+  Summary summary;
+  distributed::together(ranks_.all(), "complete the run", [&] {
+    std::optional<EncoderAccuracy> trained;
+    if (ranks_.leads()) trained = evaluation_.of_network(parts_.method().network());
+    summary = record_.finish(parts_, trained, weights);
+    record_.publish();
+  });
+  return summary;
 }
 
 void Run::loop() {
   std::uint64_t saved = first_step_;
+  static_cast<void>(agree({}));  // A signal may have come already.
   for (std::uint64_t index = first_step_; index < plan_.steps(); ++index) {
-    if (options_.stop != nullptr && options_.stop->received()) {
+    if (stop_) {
       if (saved != index) save(index);
       record_.message("stopped by a signal after " + std::to_string(index) + " steps; --resume auto goes on");
       return;
@@ -197,7 +217,6 @@ void Run::step(std::uint64_t index) {
   const Reading after(parts_.tiers().stats());
   metrics.step = index + 1;
   metrics.epoch = place.epoch;
-  metrics.loss = result.loss;
   metrics.lr = rate.lr;
   metrics.grad_norm = result.grad_norm;
   metrics.loss_scale = result.loss_scale;
@@ -208,9 +227,24 @@ void Run::step(std::uint64_t index) {
   metrics.write_bytes = after.written - before.written;
   metrics.host_bytes = parts_.tiers().host().used_bytes();
   metrics.disk_bytes = parts_.tiers().disk().used_bytes();
-  if (evaluation_.due(place, plan_)) metrics.accuracy = evaluation_.of_network(parts_.method().network());
-  record_.step(metrics, result.phases, forecast_.next(plan_.rows(index), result.skipped), parts_.tiers());
+  const optimizer::StepBytes predicted = forecast_.next(plan_.window_rows(index), result.skipped);
+  const bool as_predicted = metrics.read_bytes == predicted.read && metrics.write_bytes == predicted.written;
+  const StepNews news = agree({.loss = result.loss, .off = as_predicted ? 0U : 1U});
+  metrics.loss = news.loss;
+  if (ranks_.leads() && evaluation_.due(place, plan_)) {
+    metrics.accuracy = evaluation_.of_network(parts_.method().network());
+  }
+  record_.step(metrics, result.phases, news.off == 0, parts_.tiers());
   if (result.skipped) record_.message(describe_skip(metrics, result.overflow));
+}
+
+/// What all ranks have to say, with the signals that they got.
+StepNews Run::agree(StepNews own) {
+  if (options_.stop != nullptr) own.signal = options_.stop->received();
+  StepNews news = ranks_.agree(own);
+  if (news.signal && options_.stop != nullptr) options_.stop->remember(*news.signal);
+  stop_ = news.signal.has_value();
+  return news;
 }
 
 /// Whether a checkpoint is to be written after `step` steps.
@@ -221,15 +255,14 @@ bool Run::due(std::uint64_t step) const {
 
 /// A checkpoint that can't be written costs the run nothing, until it happens time and again.
 void Run::save(std::uint64_t step) {
-  try {
-    save_run(checkpoints_, step, to_json(config_), record_.so_far(), parts_);
-    failed_checkpoints_ = 0;
-  } catch (const IoError& error) {
-    if (++failed_checkpoints_ == kFailedCheckpoints) throw;
-    record_.message("no checkpoint after step " + std::to_string(step) + ": " + error.what() +
+  if (const auto failure = save_run(checkpoints_, step, to_json(config_), record_.so_far(), parts_, ranks_)) {
+    if (++failed_checkpoints_ == kFailedCheckpoints) throw Error(*failure);
+    record_.message("no checkpoint after step " + std::to_string(step) + ": " + *failure +
                     "; the run goes on, the checkpoints before are as they were");
     return;
   }
+  failed_checkpoints_ = 0;
+  if (!ranks_.leads()) return;
   remove_old_checkpoints(checkpoints_, step, config_.checkpoint.keep_last, config_.checkpoint.keep_every);
 }
 
@@ -245,13 +278,13 @@ void Run::write_trace() {
 }  // namespace
 
 Summary train(const Config& config, const TrainOptions& options) {
-  const RunFolder folder(config.out);
-  ResumePoint start = find_resume_point(options.resume, config.out);
-  if (start.found) check_resumable(*start.found, to_json(config));
-  write_json_file(std::filesystem::path(config.out) / "config.json", to_json(config));
+  RunRanks ranks(config, options.environment);
+  RunStart start = start_run(config, options.resume, ranks);
   at::globalContext().setDeterministicAlgorithms(config.deterministic, /*warn_only=*/false);
   at::manual_seed(config.seed);
-  return Run(config, options, load_dataset(config.data, config.seed), std::move(start))();
+  Dataset dataset;
+  distributed::together(ranks.all(), "load its images", [&] { dataset = load_dataset(config.data, config.seed); });
+  return Run(config, options, ranks, std::move(dataset), std::move(start.point))();
 }
 
 }  // namespace spillway::app

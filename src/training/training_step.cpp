@@ -46,11 +46,11 @@ StepResult TrainingStep::run(const EpochOrder& order, const StepPlace& place) {
   if (WindowLoss* const compared = method_.window_loss()) {
     result.loss = accumulate_cached(rows, *compared);
   } else {
-    for (const std::uint64_t micro : rows.micro_batches) result.loss += accumulate(rows, micro);
+    for (const MicroBatch& micro : rows.micro_batches) result.loss += accumulate(rows, micro);
   }
   {
     const PhaseSpan span(trace_, phases_, StepPhase::kGradients);
-    distributed::average_gradients(parameters_, ranks_);
+    if (!optimizer_.takes_gradients()) distributed::average_gradients(parameters_, ranks_);
     clip(result);
   }
   {
@@ -71,30 +71,42 @@ StepResult TrainingStep::run(const EpochOrder& order, const StepPlace& place) {
 TrainingStep::Window TrainingStep::window(const EpochOrder& order, const StepPlace& place) const {
   Window window{.order = order, .place = place, .micro_batches = {}};
   for (std::uint64_t micro = 0; micro < config_.gradient_accumulation_steps; ++micro) {
-    const std::size_t rows = order.micro_batch(place.window, 0, micro).size();
+    std::uint64_t rows = 0;
+    for (int rank = 0; rank < ranks_.world_size(); ++rank) {
+      rows += order.micro_batch(place.window, static_cast<std::uint64_t>(rank), micro).size();
+    }
     window.samples += rows;
-    if (rows > 0) window.micro_batches.push_back(micro);
+    if (rows > 0) window.micro_batches.push_back({micro, rows});
   }
   return window;
 }
 
-ViewPair TrainingStep::views(const Window& window, std::uint64_t micro) const {
-  const std::span<const std::uint32_t> samples = window.order.micro_batch(window.place.window, 0, micro);
+std::span<const std::uint32_t> TrainingStep::samples_of(const Window& window, const MicroBatch& micro) const {
+  return window.order.micro_batch(window.place.window, static_cast<std::uint64_t>(ranks_.rank()), micro.number);
+}
+
+ViewPair TrainingStep::views(const Window& window, const MicroBatch& micro) const {
+  const std::span<const std::uint32_t> samples = samples_of(window, micro);
   const auto epoch = static_cast<std::uint32_t>(window.place.epoch);
-  const auto batch = static_cast<std::uint32_t>(window.place.window * config_.gradient_accumulation_steps + micro);
+  const auto batch =
+      static_cast<std::uint32_t>(window.place.window * config_.gradient_accumulation_steps + micro.number);
   const AugmentConfig& augment = config_.data.augment;
   return {.view0 = make_view(images_, samples, augment, {config_.seed, epoch, 0}),
           .view1 = make_view(images_, samples, augment, {config_.seed, epoch, 1}),
           .labels = make_labels(images_, samples),
-          .key_order = {config_.seed, kKeyOrderPurpose, epoch, batch}};
+          .key_order = {config_.seed, kKeyOrderPurpose, epoch, batch},
+          .all_rows = static_cast<std::int64_t>(micro.rows)};
 }
 
 /// Adds a micro-batch's part of the window's gradient; gives its part of the window's loss.
-double TrainingStep::accumulate(const Window& window, std::uint64_t micro) {
-  method_.prefetch();
+double TrainingStep::accumulate(const Window& window, const MicroBatch& micro) {
+  if (!samples_of(window, micro).empty()) method_.prefetch();
   std::optional<PhaseSpan> span(std::in_place, trace_, phases_, StepPhase::kViews);
   const ViewPair pair = views(window, micro);
-  const double share = static_cast<double>(pair.view0.size(0)) / static_cast<double>(window.samples);
+  // The mean over the ranks is to be that over the samples.
+  const double own = static_cast<double>(pair.view0.size(0)) * static_cast<double>(ranks_.world_size());
+  const double rows = method_.compares_ranks() ? static_cast<double>(micro.rows) : own;
+  const double share = rows / static_cast<double>(window.samples);
   span.emplace(trace_, phases_, StepPhase::kForward);
   const at::Tensor loss = [&] {
     const AutocastScope autocast(config_.torch_autocast);
@@ -111,7 +123,7 @@ double TrainingStep::accumulate_cached(const Window& window, WindowLoss& method)
   std::optional<PhaseSpan> span(std::in_place, trace_, phases_, StepPhase::kViews);
   std::vector<ViewPair> pairs;
   std::vector<at::Tensor> labels;
-  for (const std::uint64_t micro : window.micro_batches) {
+  for (const MicroBatch& micro : window.micro_batches) {
     labels.push_back(pairs.emplace_back(views(window, micro)).labels);
   }
   queue::CachedAccumulation cached;

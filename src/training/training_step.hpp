@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,18 +20,19 @@
 namespace spillway::app {
 
 struct StepResult {
-  double loss = 0.0;       ///< Mean over the samples of the window.
-  double grad_norm = 0.0;  ///< Before clipping.
+  double loss = 0.0;  ///< Mean over the samples of the window; on several ranks the mean over the ranks of this is.
+  double grad_norm = 0.0;  ///< Before clipping; of all ranks.
   double loss_scale = 1.0;
-  bool skipped = false;    ///< Weights, moving average, running statistics and bank are as before the step.
-  std::string overflow{};  ///< Of a skipped step: the first tensor that was not finite.
-  std::uint64_t samples = 0;
+  bool skipped = false;       ///< Weights, moving average, running statistics and bank are as before the step.
+  std::string overflow{};     ///< Of a skipped step: the first tensor that was not finite.
+  std::uint64_t samples = 0;  ///< Of all ranks.
   PhaseTimes phases{};
 };
 
 /// One optimizer step: a window of micro-batches forward and backward, the mean of the gradients over the ranks,
 /// clipping, the update, and what the method does after it. Bank and optimizer start to read what they need before the
-/// encoders run, so that encoding hides the disk. Transfers of a step are submitted within it. One caller at a time.
+/// encoders run, so that encoding hides the disk. Transfers of a step are submitted within it. All ranks make it
+/// together. One caller at a time.
 class TrainingStep {
  public:
   /// All arguments outlive this. `trace` (may be null) gets the parts of a step.
@@ -46,17 +48,23 @@ class TrainingStep {
   [[nodiscard]] MixedPrecision& precision() noexcept { return precision_; }
 
  private:
-  /// The samples of one step.
+  struct MicroBatch {
+    std::uint64_t number = 0;
+    std::uint64_t rows = 0;  ///< Of all ranks.
+  };
+  /// The samples of one step, on all ranks.
   struct Window {
     const EpochOrder& order;
     StepPlace place;
-    std::vector<std::uint64_t> micro_batches;  ///< Those with rows; a last window may have fewer samples.
+    std::vector<MicroBatch> micro_batches;  ///< Those with rows on some rank; a last window may have fewer samples.
     std::uint64_t samples = 0;
   };
 
   [[nodiscard]] Window window(const EpochOrder& order, const StepPlace& place) const;
-  [[nodiscard]] ViewPair views(const Window& window, std::uint64_t micro) const;
-  double accumulate(const Window& window, std::uint64_t micro);
+  /// This rank's.
+  [[nodiscard]] std::span<const std::uint32_t> samples_of(const Window& window, const MicroBatch& micro) const;
+  [[nodiscard]] ViewPair views(const Window& window, const MicroBatch& micro) const;
+  double accumulate(const Window& window, const MicroBatch& micro);
   double accumulate_cached(const Window& window, WindowLoss& method);
   void clip(StepResult& result);
   void update(StepResult& result, const StepPlace& place);

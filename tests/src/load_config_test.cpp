@@ -59,7 +59,7 @@ constexpr std::string_view kEverything = R"({
   "encoder": {"name": "mlp", "channels": [4, 8], "hidden": [32, 16], "float32_layers": "fc2,bn"},
   "offload": {"host_bytes": 1e9, "disk_bytes": 2000000000, "gradients": "cpu",
               "nvme_path": "fast/a,fast/b"},
-  "evaluation": {"labels_per_class": 3, "draws": 2, "l2": 0.5}})";
+  "evaluation": {"labels_per_class": 3, "draws": 2, "l2": 0.5}, "ranks": {"timeout_s": 9}})";
 
 TEST(LoadConfig, GivesADefaultToEverything) {
   const ResolvedConfig resolved = load("{}");
@@ -223,10 +223,17 @@ TEST(LoadConfig, SaysNothingAboutKeysThatAskForWhatHappensAnyway) {
               IsEmpty());
 }
 
-TEST(LoadConfig, SaysThatStagesDoNotShardYetWhereThereIsSomethingToShardOver) {
-  constexpr std::string_view kText = R"({"zero_optimization": {"stage": 2}})";
+TEST(LoadConfig, SaysThatGradientsWhichAreTakenAwayAreShardedInStageZeroToo) {
+  constexpr std::string_view kText = R"({"offload": {"gradients": "cpu"}})";
   EXPECT_THAT(load(kText, {}, 1).warnings, IsEmpty());
-  EXPECT_THAT(load(kText, {}, 2).warnings, ElementsAre(HasSubstr("not sharded")));
+  EXPECT_FALSE(load(kText, {}, 1).config.shards(1));
+  EXPECT_THAT(load(kText, {}, 2).warnings, ElementsAre(HasSubstr("zero_optimization.stage: 0 runs as 2")));
+  EXPECT_TRUE(load(kText, {}, 2).config.shards(2));
+  for (const char* stage : {"zero_optimization.stage=1", "zero_optimization.stage=2"}) {
+    EXPECT_THAT(load("{}", {stage}, 2).warnings, IsEmpty());
+    EXPECT_TRUE(load("{}", {stage}, 2).config.shards(2));
+  }
+  EXPECT_FALSE(load("{}", {}, 2).config.shards(2));
 }
 
 TEST(LoadConfig, WarnsOfAnUnknownKeyOfDeepSpeedsAndNamesTheNearest) {

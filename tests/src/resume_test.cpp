@@ -279,7 +279,7 @@ TEST(Resume, GoesOnWithoutACheckpointUntilThreeInARowFailed) {
   fs::create_directory(config.out);
   std::ofstream(checkpoint_root(config.out)) << "a file where the folder should be";
   config.checkpoint.every = 10;  // 10, 20 and the end: the third failure.
-  EXPECT_THROW((void)run(config), IoError);
+  EXPECT_THROW((void)run(config), Error);
   config.checkpoint.every = 20;
   std::string output;
   (void)run(config, {}, &output);

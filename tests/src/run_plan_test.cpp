@@ -68,5 +68,21 @@ TEST(RunPlan, SaysThatTheImagesMakeNoBatch) {
   EXPECT_THAT(message_of<Error>([&] { RunPlan(config, 20); }), HasSubstr("20 images make no batch of 32"));
 }
 
+// 19 images in batches of 8 and one of 3, each in four parts: those of rank 0 come first.
+TEST(RunPlan, SharesEachBatchBetweenTheRanks) {
+  const Config config = config_of(8, 2, 1);
+  const RunPlan first(config, 19, {0, 2});
+  const RunPlan second(config, 19, {1, 2});
+  EXPECT_THAT(first.rows(0), ElementsAre(2, 2));
+  EXPECT_THAT(second.rows(0), ElementsAre(2, 2));
+  EXPECT_THAT(first.rows(2), ElementsAre(1, 1));
+  EXPECT_THAT(second.rows(2), ElementsAre(1));
+  for (const RunPlan* plan : {&first, &second}) {
+    EXPECT_EQ(plan->window_rows(0).all, 8);
+    EXPECT_EQ(plan->window_rows(2).all, 3);
+    EXPECT_EQ(plan->window_rows(2).rounds, 2U);
+  }
+}
+
 }  // namespace
 }  // namespace spillway::app::run_plan_test

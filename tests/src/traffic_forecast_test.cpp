@@ -57,5 +57,18 @@ TEST(TrafficForecast, ScansOncePerMicroBatchAndEnqueuesOncePerWindow) {
   }
 }
 
+TEST(TrafficForecast, ScansForTheRowsOfTheRankAndEnqueuesThoseOfAll) {
+  TrafficForecast one(spilling_bank(), {}, {}, 500);
+  TrafficForecast rank(spilling_bank(), {}, {}, 500);
+  const std::vector<std::int64_t> all = {4, 4};
+  const std::vector<std::int64_t> own = {4};
+  for (int step = 0; step < 6; ++step) {
+    const StepBytes whole = one.next(all);
+    const StepBytes part = rank.next(WindowRows{own, 8, 2});
+    EXPECT_EQ(part.written, whole.written) << "step " << step;
+    EXPECT_EQ(2 * (part.read - 3 * 500), whole.read - 3 * 500) << "step " << step;
+  }
+}
+
 }  // namespace
 }  // namespace spillway::app::traffic_forecast_test
