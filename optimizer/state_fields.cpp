@@ -12,6 +12,7 @@
 #include <torch/optim/sgd.h>
 
 #include <spillway/offload/check.hpp>
+#include <spillway/optimizer/lars.hpp>
 
 namespace spillway::optimizer {
 namespace {
@@ -144,6 +145,30 @@ class AdagradFields final : public StateFields {
   }
 };
 
+// Not element by element: a parameter's length is that of all of it.
+class LarsFields final : public StateFields {
+ public:
+  std::string_view optimizer() const noexcept override { return "LARS"; }
+
+  std::span<const std::string_view> names() const noexcept override {
+    static constexpr std::array<std::string_view, 1> kNames{"momentum_buffer"};
+    return kNames;
+  }
+
+  FieldMask needed(const torch::optim::OptimizerOptions& options) const override {
+    return static_cast<const LarsOptions&>(options).momentum != 0.0 ? 0b1U : 0U;
+  }
+
+  std::unique_ptr<torch::optim::OptimizerParamState> make_zero_state() const override {
+    return std::make_unique<LarsParamState>();
+  }
+
+  at::Tensor& tensor(torch::optim::OptimizerParamState& state, std::size_t field) const override {
+    SPILLWAY_CHECK(field == 0, "LARS has one state tensor");
+    return static_cast<LarsParamState&>(state).momentum_buffer;
+  }
+};
+
 class UnmovedFields final : public StateFields {
  public:
   std::string_view optimizer() const noexcept override { return "the optimizer"; }
@@ -167,10 +192,11 @@ std::span<const Entry> entries() noexcept {
   static const SgdFields kSgd;
   static const RmspropFields kRmsprop;
   static const AdagradFields kAdagrad;
-  static const std::array<Entry, 5> kEntries{
-      Entry{typeid(torch::optim::Adam), kAdam}, Entry{typeid(torch::optim::AdamW), kAdamW},
-      Entry{typeid(torch::optim::SGD), kSgd}, Entry{typeid(torch::optim::RMSprop), kRmsprop},
-      Entry{typeid(torch::optim::Adagrad), kAdagrad}};
+  static const LarsFields kLars;
+  static const std::array<Entry, 6> kEntries{
+      Entry{typeid(torch::optim::Adam), kAdam},       Entry{typeid(torch::optim::AdamW), kAdamW},
+      Entry{typeid(torch::optim::SGD), kSgd},         Entry{typeid(torch::optim::RMSprop), kRmsprop},
+      Entry{typeid(torch::optim::Adagrad), kAdagrad}, Entry{typeid(Lars), kLars}};
   return kEntries;
 }
 

@@ -8,7 +8,7 @@
 
 namespace spillway::app {
 
-enum class OptimizerKind : std::uint8_t { kAdam, kAdamW, kSgd, kAdagrad, kRmsprop };
+enum class OptimizerKind : std::uint8_t { kAdam, kAdamW, kSgd, kAdagrad, kRmsprop, kLars };
 enum class SchedulerKind : std::uint8_t { kNone, kWarmup, kWarmupDecay, kWarmupCosine, kOneCycle };
 enum class WarmupCurve : std::uint8_t { kLog, kLinear };
 enum class AutocastDtype : std::uint8_t { kBf16, kFp16 };
@@ -32,12 +32,13 @@ struct OptimizerConfig {
   double weight_decay = 0.0;
   bool amsgrad = false;
   bool adam_w_mode = true;                 ///< Type Adam: decay the weights apart from the gradient, as AdamW does.
-  double momentum = 0.0;                   ///< SGD and RMSprop.
+  double momentum = 0.0;                   ///< SGD, RMSprop and LARS.
   double dampening = 0.0;                  ///< SGD.
-  bool nesterov = false;                   ///< SGD.
+  bool nesterov = false;                   ///< SGD and LARS.
   double lr_decay = 0.0;                   ///< Adagrad.
   double initial_accumulator_value = 0.0;  ///< Adagrad.
   double alpha = 0.99;                     ///< RMSprop: of the mean of squares.
+  double trust_coefficient = 0.001;        ///< LARS: share of a parameter's length that a step of rate 1 goes.
   bool centered = false;                   ///< RMSprop: divide by the variance, not by the mean of squares.
 
   [[nodiscard]] bool is_adam() const noexcept { return kind == OptimizerKind::kAdam || kind == OptimizerKind::kAdamW; }

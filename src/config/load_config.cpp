@@ -88,8 +88,9 @@ void check_precision(const Config& config) {
                       std::string(config.fp16.enabled ? "fp16.enabled" : "bf16.enabled") +
                       "; autocast is for 32-bit parameters, keep one of them");
   }
-  if (config.has_16_bit_parameters() && config.optimizer.kind == OptimizerKind::kRmsprop) {
-    throw ConfigError("optimizer.type: RMSprop beside " +
+  const OptimizerKind kind = config.optimizer.kind;
+  if (config.has_16_bit_parameters() && (kind == OptimizerKind::kRmsprop || kind == OptimizerKind::kLars)) {
+    throw ConfigError("optimizer.type: " + std::string(kind == OptimizerKind::kLars ? "LARS" : "RMSprop") + " beside " +
                       std::string(config.fp16.enabled ? "fp16.enabled" : "bf16.enabled") +
                       " has no float32 masters for 16-bit parameters; take Adam, AdamW, SGD or Adagrad, or "
                       "torch_autocast");

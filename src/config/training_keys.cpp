@@ -8,7 +8,7 @@ namespace spillway::app {
 namespace {
 
 // In the order of the enumerators.
-constexpr std::array<std::string_view, 5> kOptimizers = {"Adam", "AdamW", "SGD", "Adagrad", "RMSprop"};
+constexpr std::array<std::string_view, 6> kOptimizers = {"Adam", "AdamW", "SGD", "Adagrad", "RMSprop", "LARS"};
 constexpr std::array<std::string_view, 5> kSchedulers = {"none", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR",
                                                          "OneCycle"};
 constexpr std::array<std::string_view, 2> kCurves = {"log", "linear"};
@@ -49,6 +49,11 @@ void visit_optimizer_params(BlockVisitor& visitor, OptimizerConfig& config) {
       visitor.number("alpha", config.alpha, kShare);
       visitor.number("momentum", config.momentum, {});
       visitor.boolean("centered", config.centered);
+      break;
+    case OptimizerKind::kLars:
+      visitor.number("momentum", config.momentum, {});
+      visitor.number("trust_coefficient", config.trust_coefficient, {});
+      visitor.boolean("nesterov", config.nesterov);
       break;
   }
 }
@@ -135,6 +140,11 @@ void apply_optimizer_defaults(OptimizerConfig& config, OptimizerKind kind) noexc
   config.kind = kind;
   if (kind == OptimizerKind::kAdagrad || kind == OptimizerKind::kRmsprop) config.lr = 1e-2;
   if (kind == OptimizerKind::kAdagrad) config.eps = 1e-10;
+  if (kind == OptimizerKind::kLars) {  // Chen et al. 2020, sec. 2.3: the rate for a batch of 256.
+    config.lr = 0.3;
+    config.momentum = 0.9;
+    config.weight_decay = 1e-6;
+  }
 }
 
 void apply_scheduler_defaults(SchedulerConfig& config, SchedulerKind kind) noexcept {

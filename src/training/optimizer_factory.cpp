@@ -14,6 +14,7 @@
 
 #include <spillway/offload/error.hpp>
 #include <spillway/offload/format_bytes.hpp>
+#include <spillway/optimizer/lars.hpp>
 
 namespace spillway::app {
 namespace {
@@ -65,6 +66,23 @@ torch::optim::RMSpropOptions rmsprop_options(const OptimizerConfig& config) {
       .centered(config.centered);
 }
 
+/// Groups like those of LibTorch's; what is of one dimension or none is left alone by the optimizer itself.
+std::unique_ptr<torch::optim::Optimizer> make_lars(const OptimizerConfig& config, OptimizedParameters parameters) {
+  optimizer::LarsOptions options(config.lr);
+  options.momentum = config.momentum;
+  options.weight_decay = config.weight_decay;
+  options.trust_coefficient = config.trust_coefficient;
+  options.nesterov = config.nesterov;
+  optimizer::LarsOptions undecayed = options;
+  undecayed.weight_decay = 0.0;
+  std::vector<torch::optim::OptimizerParamGroup> groups{
+      torch::optim::OptimizerParamGroup(std::move(parameters.decayed))};
+  if (!parameters.undecayed.empty()) {
+    groups.emplace_back(std::move(parameters.undecayed), std::make_unique<optimizer::LarsOptions>(undecayed));
+  }
+  return std::make_unique<optimizer::Lars>(groups, options);
+}
+
 std::unique_ptr<torch::optim::Optimizer> make_plain(const OptimizerConfig& config, OptimizedParameters parameters) {
   using namespace torch::optim;
   switch (config.kind) {
@@ -77,6 +95,8 @@ std::unique_ptr<torch::optim::Optimizer> make_plain(const OptimizerConfig& confi
       return make_groups<Adagrad>(std::move(parameters), adagrad_options(config));
     case OptimizerKind::kRmsprop:
       return make_groups<RMSprop>(std::move(parameters), rmsprop_options(config));
+    case OptimizerKind::kLars:
+      return make_lars(config, std::move(parameters));
   }
   return config.decoupled_decay() ? make_groups<AdamW>(std::move(parameters), adam_options<AdamWOptions>(config))
                                   : make_groups<Adam>(std::move(parameters), adam_options<AdamOptions>(config));
@@ -149,6 +169,7 @@ std::uint64_t state_tensor_count(const OptimizerConfig& config) noexcept {
     case OptimizerKind::kAdamW:
       break;
     case OptimizerKind::kSgd:
+    case OptimizerKind::kLars:
       return momentum;
     case OptimizerKind::kAdagrad:
       return 1;

@@ -76,7 +76,7 @@ TEST(Wrap, NamesTheOptimizersWhoseStateItKnows) {
     auto* released = optimizer.release();
     EXPECT_THAT(message_of<ConfigError>(
                     [&] { auto wrapped = wrap(std::unique_ptr<torch::optim::Optimizer>(released), config); }),
-                ::testing::AllOf(HasSubstr(name), HasSubstr("Adam, AdamW, SGD, RMSprop, Adagrad")));
+                ::testing::AllOf(HasSubstr(name), HasSubstr("Adam, AdamW, SGD, RMSprop, Adagrad, LARS")));
   };
   refuses(std::make_unique<torch::optim::LBFGS>(weights[0]), "LBFGS");
   class MyAdam : public torch::optim::Adam {

@@ -13,6 +13,7 @@
 #include <torch/optim/sgd.h>
 
 #include <spillway/offload/error.hpp>
+#include <spillway/optimizer/lars.hpp>
 
 namespace spillway::test {
 namespace {
@@ -162,6 +163,14 @@ Recipe sgd_with_momentum() {
                                    torch::optim::SGDOptions(0.02).momentum(0.5).dampening(0.1).weight_decay(0.01));
 }
 
+Recipe lars() {
+  LarsOptions first(5.0);
+  first.weight_decay = 0.05;
+  LarsOptions second(1.0);
+  second.nesterov = true;
+  return recipe<Lars>("LARS", first, second);
+}
+
 std::vector<Recipe> one_of_each_kind() {
   return {recipe<torch::optim::Adam>("Adam", torch::optim::AdamOptions(1e-2).weight_decay(0.05),
                                      torch::optim::AdamOptions(3e-3).betas(std::make_tuple(0.5, 0.97))),
@@ -171,7 +180,8 @@ std::vector<Recipe> one_of_each_kind() {
           recipe<torch::optim::RMSprop>("RMSprop", torch::optim::RMSpropOptions(1e-2).momentum(0.9),
                                         torch::optim::RMSpropOptions(3e-3).centered(true)),
           recipe<torch::optim::Adagrad>("Adagrad", torch::optim::AdagradOptions(1e-2),
-                                        torch::optim::AdagradOptions(3e-3).lr_decay(0.1))};
+                                        torch::optim::AdagradOptions(3e-3).lr_decay(0.1)),
+          lars()};
 }
 
 std::vector<Home> all_homes() {

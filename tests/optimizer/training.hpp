@@ -54,6 +54,7 @@ std::vector<Recipe> all_option_combinations();
 std::vector<Recipe> one_of_each_kind();
 Recipe adamw();
 Recipe sgd_with_momentum();
+Recipe lars();
 
 /// Hard budget of a wrapped optimizer as a part of its state: none (the staging buffers alone), a third, all of it.
 struct Home {

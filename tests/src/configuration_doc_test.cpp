@@ -84,7 +84,8 @@ std::map<std::string, Json> supported_keys() {
   const auto collect = [&values](const Config& config) { flatten(every_key(config), "", values); };
   collect(Config());
   for (const OptimizerKind kind :
-       {OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdagrad, OptimizerKind::kRmsprop}) {
+       {OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdagrad, OptimizerKind::kRmsprop,
+        OptimizerKind::kLars}) {
     Config config;
     apply_optimizer_defaults(config.optimizer, kind);
     collect(config);

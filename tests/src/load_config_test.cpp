@@ -142,6 +142,8 @@ TEST(LoadConfig, GivesBackEveryKeyItWroteWithoutAWarning) {
        {std::string_view("{}"), kEverything,
         std::string_view(R"({"epochs": 2, "optimizer": {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9,
                              "nesterov": true, "weight_decay": 1e-4}}, "scheduler": {"type": "WarmupLR"}})"),
+        std::string_view(R"({"optimizer": {"type": "LARS", "params": {"lr": 0.1, "momentum": 0.8, "nesterov": true,
+                             "weight_decay": 1e-4, "trust_coefficient": 0.01}}})"),
         std::string_view(R"({"optimizer": {"type": "Adagrad", "params": {"lr_decay": 0.1, "weight_decay": 0.2,
                              "initial_accumulator_value": 0.3, "eps": 0.4}}, "scheduler": {"type": "WarmupCosineLR",
                              "params": {"warmup_num_steps": 3, "warmup_min_ratio": 0.1, "cos_min_ratio": 0.2}}})"),

@@ -18,6 +18,7 @@
 
 #include <spillway/app/config/load_config.hpp>
 #include <spillway/offload/error.hpp>
+#include <spillway/optimizer/lars.hpp>
 #include <support/temp_dir.hpp>
 
 #include "support/errors.hpp"
@@ -83,6 +84,13 @@ struct Case {
   at::Tensor wanted;
 };
 
+optimizer::LarsOptions lars_options(double lr, double momentum, bool nesterov) {
+  optimizer::LarsOptions options(lr);
+  options.momentum = momentum;
+  options.nesterov = nesterov;
+  return options;
+}
+
 std::vector<Case> cases() {
   using namespace torch::optim;
   return {
@@ -99,6 +107,8 @@ std::vector<Case> cases() {
       {"RMSprop", config_of("RMSprop", R"({"alpha": 0.8, "eps": 1e-3, "momentum": 0.9, "centered": true})"),
        plain_weights<RMSprop>(RMSpropOptions().alpha(0.8).eps(1e-3).momentum(0.9).centered(true))},
       {"RMSprop by its defaults", config_of("RMSprop"), plain_weights<RMSprop>(RMSpropOptions())},
+      {"LARS", config_of("LARS", R"({"lr": 2.0, "momentum": 0.8, "nesterov": true})"),
+       plain_weights<optimizer::Lars>(lars_options(2.0, 0.8, true))},
   };
 }
 
@@ -129,7 +139,7 @@ TEST(OptimizerFactory, GivesTheBitsOfLibTorchsOptimizerWhereverTheStateLives) {
 }
 
 TEST(OptimizerFactory, SetsTheRateOfEachStepForEveryKind) {
-  for (const char* name : {"Adam", "AdamW", "SGD", "Adagrad", "RMSprop"}) {
+  for (const char* name : {"Adam", "AdamW", "SGD", "Adagrad", "RMSprop", "LARS"}) {
     Config config = config_of(name);
     config.optimizer.adam_w_mode = false;
     config.zero.offload_optimizer.device = OffloadDevice::kCpu;

@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongConfig{R"({"encoder": {"stem": "tiny"}})", "encoder.stem: wanted one of auto, imagenet", "tiny"},
         WrongConfig{R"({"encoder": {"checkpointing": true}})", "encoder.checkpointing: only resnet18", "encoder.name"},
         WrongConfig{R"({"optimizer": {"type": "Lamb"}})",
-                    "optimizer.type: wanted one of Adam, AdamW, SGD, Adagrad, RMSprop", "Lamb"},
+                    "optimizer.type: wanted one of Adam, AdamW, SGD, Adagrad, RMSprop, LARS", "Lamb"},
         WrongConfig{R"({"optimizer": {"type": "OneBitAdam"}})", "optimizer.type: wanted one of", "OneBitAdam"},
         WrongConfig{R"({"scheduler": {"type": "LRRangeTest"}})",
                     "scheduler.type: wanted one of none, WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle",
