@@ -88,7 +88,8 @@ void add_run_options(CLI::App* train, TrainFlags& flags) {
       ->add_option_function<std::uint64_t>(
           "--nproc",
           [](std::uint64_t ranks) {
-            if (ranks != 1) refuse("--nproc " + std::to_string(ranks), "a launcher starts ranks: torchrun --no-python, srun");
+            if (ranks != 1)
+              refuse("--nproc " + std::to_string(ranks), "a launcher starts ranks: torchrun --no-python, srun");
           },
           "Local ranks: 1; more are started by a launcher")
       ->check(whole_number_from(1));

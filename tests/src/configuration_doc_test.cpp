@@ -83,9 +83,8 @@ std::map<std::string, Json> supported_keys() {
   std::map<std::string, Json> values;
   const auto collect = [&values](const Config& config) { flatten(every_key(config), "", values); };
   collect(Config());
-  for (const OptimizerKind kind :
-       {OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdagrad, OptimizerKind::kRmsprop,
-        OptimizerKind::kLars}) {
+  for (const OptimizerKind kind : {OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdagrad,
+                                   OptimizerKind::kRmsprop, OptimizerKind::kLars}) {
     Config config;
     apply_optimizer_defaults(config.optimizer, kind);
     collect(config);
