@@ -50,14 +50,15 @@ class ShardedFaults : public ::testing::TestWithParam<UpdateKernels> {
     config.kernels = GetParam();
     return config;
   }
-  // As the plain optimizer: its bits, or with kernels its numbers.
+  // As the plain optimizer: its bits, or with kernels its numbers, to a ten-thousandth of a step: where gradients
+  // nearly cancel, Adam makes a step out of what rounding left of them.
   static void expect_same(const Tensors& got, const Tensors& plain) {
     if (GetParam() == UpdateKernels::kLibTorch) {
       EXPECT_EQ(differences({got}, {plain}), "");
       return;
     }
     for (std::size_t i = 0; i < got.size(); ++i) {
-      EXPECT_TRUE(got[i].allclose(plain[i], 1e-5, 1e-6)) << i;
+      EXPECT_TRUE(got[i].allclose(plain[i], 1e-5, 1e-5)) << i << ": " << (got[i] - plain[i]).abs().max();
     }
   }
 };
