@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,7 +48,7 @@ void put_state(NegativeBank& bank, const BankState& state) {
                       " has " + std::to_string(rows) + " rows and position " + std::to_string(state.position) +
                       ", which no bank has: it is damaged, or not of a bank; nothing of it was used");
   }
-  bank.clear();
+  bank.restart(std::max<std::int64_t>(0, static_cast<std::int64_t>(state.counts.accepted_rows) - rows));
   bank.append(state.rows);
   const bool same = bank.capacity() == state.capacity;
   bank.restore_counts(same ? state.position : bank.size() % bank.capacity(), state.counts);

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 
 #include <spillway/offload/check.hpp>
 #include <spillway/offload/error.hpp>
@@ -263,6 +264,21 @@ void NegativeBank::clear() {
   page_sums_.clear();
   ring_.clear();
   position_ = 0;
+}
+
+void NegativeBank::restart(std::int64_t rows) {
+  SPILLWAY_CHECK(rows >= 0, "fewer than no rows came before");
+  clear();
+  for (std::int64_t left = rows % options_.segment_rows; left > 0;) {  // No row of these is seen by anybody.
+    const std::int64_t count = std::min(left, options_.capacity);
+    StoredRows blank;
+    blank.values = at::zeros({count, dim()}, at::TensorOptions(dtype()));
+    if (dtype() == at::kChar) blank.scales = at::zeros({count}, at::TensorOptions(at::kFloat));
+    if (has_labels()) blank.labels = at::zeros({count}, at::TensorOptions(at::kLong));
+    append(blank);
+    keep_newest(0);
+    left -= count;
+  }
 }
 
 void NegativeBank::remember_sums(std::size_t segment) {

@@ -132,6 +132,7 @@ void restore_bank(const TensorFileReader& file, queue::NegativeBank& bank) {
   const std::int64_t rows = file.find(kBankValues)->sizes[0];
   bank.clear();
   if (count[0] >= 1 && count[0] <= bank.options().capacity_limit()) bank.resize(count[0]);  // Its length then.
+  bank.restart(std::max<std::int64_t>(0, count[2] - rows));
   for (std::int64_t first = 0; first < rows; first += kBankPieceRows) {
     const std::int64_t piece = std::min(kBankPieceRows, rows - first);
     const auto read = [&](const char* name) {
