@@ -1,11 +1,13 @@
 // The program `spillway`: reads the command line, runs the command, turns what it throws into one line and a status.
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <string>
 #include <variant>
 
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 
 #include <spillway/app/bench/bench_bank.hpp>
 #include <spillway/app/bench/bench_io.hpp>
@@ -69,6 +71,8 @@ int fail(int status, const std::string& reason) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // What c10d logs of a connection that fails, stack frames and all, would drown the one line that says what to do.
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   try {
     return run({argv + 1, argv + argc});
   } catch (const spillway::ConfigError& error) {

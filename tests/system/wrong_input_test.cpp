@@ -7,8 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <spillway/distributed/rendezvous.hpp>
 #include <support/tiny_disk.hpp>
 
+#include "distributed/ranks.hpp"
 #include "system/program.hpp"
 
 namespace spillway::test::wrong_input_test {
@@ -141,12 +143,13 @@ TEST(WrongInput, AFolderWithoutACheckpoint) {
   EXPECT_THAT(refusal({.arguments = {"eval", folder}}, kRefused), AllOf(HasSubstr(folder), HasSubstr("no whole")));
 }
 
-TEST(WrongInput, ALauncherOfSeveralRanks) {
+TEST(WrongInput, ALauncherWhoseOtherRankNeverComes) {
   const Workplace place;
-  SpawnOptions options = place.on_disk();
-  options.environment = {
-      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}};
-  EXPECT_THAT(refusal(options, kUsage), HasSubstr("one rank"));
+  SpawnOptions options = place.on_disk({"--set", "ranks.timeout_s=1"});
+  const distributed::RendezvousHost host;
+  options.environment.merge(rank_options({}, 0, 2, host.port()).environment);
+  EXPECT_THAT(refusal(options, kRefused), AllOf(HasSubstr("rank 1 did not arrive"), HasSubstr("1000 ms")));
+  EXPECT_FALSE(std::filesystem::exists(place.run_folder()));
 }
 
 TEST(WrongInput, WhatThisVersionDoesNotHave) {
