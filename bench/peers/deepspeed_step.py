@@ -1,7 +1,7 @@
 """A step of DeepSpeed's ZeRO-3 with the optimizer's state on NVMe, measured on demand.
 
 Answers as answers.py says. The first request makes the engine:
-In:  {"folder", "numel", "tensors", "sub_group_numel", "pipeline"}  Out: {"numel"}: elements that the model has.
+In:  {"folder", "numel", "tensors", "sub_group_numel"}  Out: {"numel"}: elements that the model has.
 Each further one, {}, is a forward and backward pass and a step:   Out: {"seconds", "rss_bytes"}, of the step alone
 and of the process so far.
 """
@@ -45,8 +45,7 @@ class ZeroStep:
                     "device": "nvme",
                     "nvme_path": request["folder"],
                     "buffer_count": 4,
-                    "pipeline_read": request["pipeline"],
-                    "pipeline_write": request["pipeline"],
+                    # With pipelining it runs out of buffers here, whatever buffer_count is.
                 },
             },
             "aio": {"block_size": 1 << 20, "queue_depth": 32, "intra_op_parallelism": 2, "overlap_events": True},

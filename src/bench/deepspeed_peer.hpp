@@ -43,7 +43,7 @@ class DeepSpeedPeer {
   PeerProcess process_;
 };
 
-/// A training step of DeepSpeed's ZeRO-3 on one rank with bf16 weights, its float32 state on NVMe, pipelined, in
+/// A training step of DeepSpeed's ZeRO-3 on one rank with bf16 weights, its float32 state on NVMe, in
 /// sub-groups of 32 million elements. Runs in a process of its own.
 class ZeroStepPeer {
  public:
