@@ -1,55 +1,21 @@
 // The state of shards tensor by tensor: each rank saves what it owns, and takes it up again.
-#include <map>
-#include <sstream>
 #include <string>
-#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
-#include <torch/serialize/archive.h>
 
 #include <spillway/offload/error.hpp>
 
+#include "optimizer/saved_state.hpp"
 #include "optimizer/sharded_fixture.hpp"
 
 namespace spillway::test::sharded_state_tensors_test {
 namespace {
 
 using ::testing::HasSubstr;
-
-struct Saved {
-  std::map<std::string, at::Tensor> tensors;
-  std::string counters;
-};
-
-Saved save(Optimizer& optimizer) {
-  Saved saved;
-  std::size_t listed = 0;
-  optimizer.list_state([&](const std::string& /*name*/, const at::Tensor& /*tensor*/) { ++listed; });
-  optimizer.visit_state(
-      [&](const std::string& name, const at::Tensor& tensor) { saved.tensors[name] = tensor.clone(); });
-  EXPECT_EQ(saved.tensors.size(), listed);
-  std::ostringstream stream;
-  torch::serialize::OutputArchive archive;
-  optimizer.save_counters(archive);
-  archive.save_to(stream);
-  saved.counters = std::move(stream).str();
-  return saved;
-}
-
-void restore(Optimizer& optimizer, const Saved& saved) {
-  std::istringstream stream(saved.counters);
-  torch::serialize::InputArchive archive;
-  archive.load_from(stream);
-  optimizer.load_counters(archive);
-  optimizer.restore_state([&](const std::string& name) {
-    const auto found = saved.tensors.find(name);
-    return found == saved.tensors.end() ? at::Tensor() : found->second;
-  });
-}
 
 /// One that is cut between two ranks, and two that are not.
 Tensors parameters() {
@@ -91,7 +57,7 @@ TEST_P(ShardedStateTensors, CarryARunOnAsManyRanks) {
     const Tensors weights = parameters();
     const auto first = rank.adamw(weights, config);
     advance(*first, weights, rank.number, 0, 3);
-    const Saved saved = save(*first);
+    const SavedState saved = save_state(*first);
     EXPECT_LT(saved.counters.size(), 20'000U) << "the archive of the counters holds tensors";
     EXPECT_EQ(saved.tensors.count(rank.number == 0 ? "0/0[0:32768].exp_avg" : "0/0[32768:70000].exp_avg") +
                   saved.tensors.count(rank.number == 0 ? "0/0[0:49152].exp_avg" : "0/0[49152:70000].exp_avg") +
@@ -103,7 +69,7 @@ TEST_P(ShardedStateTensors, CarryARunOnAsManyRanks) {
     advance(*first, weights, rank.number, 3, 6);
 
     const auto second = rank.adamw(carried, config);
-    restore(*second, saved);
+    restore_state(*second, saved);
     advance(*second, carried, rank.number, 3, 6);
     EXPECT_TRUE(equal(carried, weights)) << "rank " << rank.number;
 
@@ -119,10 +85,10 @@ TEST_P(ShardedStateTensors, DoNotFitIntoShardsOfOtherSizes) {
     const Tensors weights = parameters();
     const auto first = rank.adamw(weights, config);
     advance(*first, weights, rank.number, 0, 2);
-    const Saved saved = save(*first);
+    const SavedState saved = save_state(*first);
     config.shard_weights = {1.0, 4.0};
     const auto second = rank.adamw(clone(weights), config);
-    EXPECT_THAT(message_of([&] { restore(*second, saved); }), HasSubstr("of another"));
+    EXPECT_THAT(message_of([&] { restore_state(*second, saved); }), HasSubstr("of another"));
   });
 }
 

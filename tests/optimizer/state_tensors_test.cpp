@@ -1,16 +1,11 @@
 // The state tensor by tensor, out of one optimizer and into another.
-#include <map>
-#include <sstream>
-#include <string>
-#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <torch/serialize/archive.h>
-
 #include <spillway/offload/error.hpp>
 
+#include "optimizer/saved_state.hpp"
 #include "optimizer/wrapped_fixture.hpp"
 #include "support/errors.hpp"
 
@@ -18,45 +13,9 @@ namespace spillway::test::state_tensors_test {
 namespace {
 
 using ::testing::HasSubstr;
-using Tensors = std::map<std::string, at::Tensor>;
-
-struct Saved {
-  Tensors tensors;
-  std::string counters;
-};
 
 class StateTensors : public Wrapped {
  protected:
-  static Saved save(Optimizer& optimizer) {
-    Saved saved;
-    std::vector<std::string> listed;
-    optimizer.list_state([&](const std::string& name, const at::Tensor&) { listed.push_back(name); });
-    std::vector<std::string> visited;
-    optimizer.visit_state([&](const std::string& name, const at::Tensor& tensor) {
-      visited.push_back(name);
-      saved.tensors[name] = tensor.clone();
-    });
-    EXPECT_EQ(visited, listed);
-    EXPECT_EQ(visited.size(), saved.tensors.size());
-    std::ostringstream stream;
-    torch::serialize::OutputArchive archive;
-    optimizer.save_counters(archive);
-    archive.save_to(stream);
-    saved.counters = std::move(stream).str();
-    return saved;
-  }
-
-  static void restore(Optimizer& optimizer, const Saved& saved) {
-    std::istringstream stream(saved.counters);
-    torch::serialize::InputArchive archive;
-    archive.load_from(stream);
-    optimizer.load_counters(archive);
-    optimizer.restore_state([&](const std::string& name) {
-      const auto found = saved.tensors.find(name);
-      return found == saved.tensors.end() ? at::Tensor() : found->second;
-    });
-  }
-
   OptimizerConfig config_in(StateDevice device) const {
     OptimizerConfig config = streaming_config();
     config.state = device;
@@ -74,11 +33,11 @@ class StateTensors : public Wrapped {
       }
     };
     advance(*first, weights, 0, 6);
-    const Saved saved = save(*first);
+    const SavedState saved = save_state(*first);
     EXPECT_LT(saved.counters.size(), 40'000U) << "the archive of the counters holds tensors";
     const TensorGroups carried = clone(weights);
     const auto second = wrap(recipe.make(carried), to);
-    restore(*second, saved);
+    restore_state(*second, saved);
     advance(*first, weights, 6, 12);
     advance(*second, carried, 6, 12);
     EXPECT_EQ(differences(carried, weights), "") << recipe.name;
@@ -113,9 +72,9 @@ TEST_F(StateTensors, CarryWhatKernelsKeepBitForBit) {
 TEST_F(StateTensors, NameWhatIsMissing) {
   start(adamw());
   step_both(2);
-  Saved saved = save(*optimizer_);
+  SavedState saved = save_state(*optimizer_);
   saved.tensors.erase("0/0.exp_avg_sq");
-  EXPECT_THAT(message_of<Error>([&] { restore(*optimizer_, saved); }), HasSubstr("0/0.exp_avg_sq"));
+  EXPECT_THAT(message_of<Error>([&] { restore_state(*optimizer_, saved); }), HasSubstr("0/0.exp_avg_sq"));
   gradients_.give(weights_, 3);
   EXPECT_THROW(optimizer_->step(), Error) << "a part of the state may have been replaced";
 }
@@ -123,9 +82,9 @@ TEST_F(StateTensors, NameWhatIsMissing) {
 TEST_F(StateTensors, NameWhatIsOfAnotherSize) {
   start(adamw());
   step_both(2);
-  Saved saved = save(*optimizer_);
+  SavedState saved = save_state(*optimizer_);
   saved.tensors["0/0.exp_avg"] = saved.tensors["0/0.exp_avg"].flatten();
-  EXPECT_THAT(message_of<Error>([&] { restore(*optimizer_, saved); }), HasSubstr("0/0.exp_avg "));
+  EXPECT_THAT(message_of<Error>([&] { restore_state(*optimizer_, saved); }), HasSubstr("0/0.exp_avg "));
 }
 
 }  // namespace
