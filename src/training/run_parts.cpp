@@ -48,7 +48,7 @@ RunParts::RunParts(const Config& config, const ImageSet& images, RunRanks& ranks
                 config.has_bank() ? std::optional(bank_length(config)) : std::nullopt, optimizer_->read_ahead_bytes()),
       outside_(outside_bytes(config, *method_, *optimizer_)) {
   // On several ranks each has the masters of its share alone: there all follow the parameters, which are the same.
-  if (ranks.alone()) {
+  if (config.has_momentum_encoder() && ranks.alone()) {
     optimizer_->observe_masters([method = method_.get()](const at::Tensor& parameter, const at::Tensor& master) {
       method->master_changed(parameter, master);
     });
