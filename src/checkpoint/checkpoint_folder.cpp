@@ -82,7 +82,7 @@ Json to_json(const Manifest& manifest) {
 }
 
 [[noreturn]] void damaged(const fs::path& what, const std::string& why) {
-  throw Error(what.string() + ": " + why + "; take another checkpoint (--resume auto finds the newest whole one)");
+  throw Error(what.string() + ": " + why + "; " + std::string(kTakeAnother));
 }
 
 template <typename T>

@@ -19,18 +19,16 @@ using offload::UniqueFd;
 
 constexpr std::size_t kPieceBytes = 1U << 20;
 
-constexpr const char* kWriteAdvice =
+constexpr std::string_view kWriteAdvice =
     "checkpoints are in the run's folder (--out), which has to be writable and have space";
-constexpr const char* kReadAdvice = "is it a file of a checkpoint, whole and readable?";
-
 [[noreturn]] void errno_failure(const std::string& operation, const std::filesystem::path& path, std::uint64_t offset,
-                                std::uint64_t bytes, const char* advice = kWriteAdvice) {
+                                std::uint64_t bytes, std::string_view advice = kWriteAdvice) {
   throw IoError({.operation = operation,
                  .path = path.string(),
                  .offset = offset,
                  .bytes = bytes,
                  .error_number = errno,
-                 .advice = advice});
+                 .advice = std::string(advice)});
 }
 
 /// As read(2) and write(2), but goes on after a signal. @returns what they return.
@@ -90,10 +88,10 @@ InputFile::InputFile(std::filesystem::path path)
     : path_(std::move(path)),
       file_(UniqueFd::adopt(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK))) {
   struct stat status {};
-  if (!file_ || ::fstat(file_.get(), &status) != 0) errno_failure("open", path_, 0, 0, kReadAdvice);
+  if (!file_ || ::fstat(file_.get(), &status) != 0) errno_failure("open", path_, 0, 0, kTakeAnother);
   if (!S_ISREG(status.st_mode)) {
     errno = EINVAL;
-    errno_failure("open", path_, 0, 0, kReadAdvice);
+    errno_failure("open", path_, 0, 0, kTakeAnother);
   }
   bytes_ = static_cast<std::uint64_t>(status.st_size);
 }
@@ -104,7 +102,7 @@ void InputFile::read(std::span<std::byte> into, std::uint64_t offset) const {
         uninterrupted([&] { return ::pread(file_.get(), into.data(), into.size(), static_cast<off_t>(offset)); });
     if (got <= 0) {
       if (got == 0) errno = 0;
-      errno_failure("read", path_, offset, into.size(), kReadAdvice);
+      errno_failure("read", path_, offset, into.size(), kTakeAnother);
     }
     into = into.subspan(static_cast<std::size_t>(got));
     offset += static_cast<std::uint64_t>(got);

@@ -11,6 +11,9 @@
 
 namespace spillway::app {
 
+/// What to do about a file of a checkpoint that is not what it was.
+inline constexpr std::string_view kTakeAnother = "take another checkpoint (--resume auto finds the newest whole one)";
+
 /// What a file holds: its size, and XXH3-64 over pieces of 1 MiB, each hash the seed of the next.
 struct FileDigest {
   std::uint64_t bytes = 0;

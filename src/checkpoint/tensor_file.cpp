@@ -62,8 +62,7 @@ std::array<std::byte, kLengthBytes> little_endian(std::uint64_t value) {
 }
 
 [[noreturn]] void refuse_header(const std::filesystem::path& path, const std::string& why) {
-  throw FormatError(path.string() + ": not a safetensors file: " + why +
-                    "; take another checkpoint (--resume auto finds the newest whole one)");
+  throw FormatError(path.string() + ": not a safetensors file: " + why + "; " + std::string(kTakeAnother));
 }
 
 std::optional<std::uint64_t> whole(const Json* json) {
