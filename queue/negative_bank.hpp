@@ -94,7 +94,8 @@ class NegativeBank {
   /// Forgets all rows; what was counted stays counted.
   void clear();
   /// Forgets all rows; those that come lie in their segments as if `rows` (>= 0) had come before them, so that a bank
-  /// which gets the rows of another one moves the same bytes from then on. @throws IoError.
+  /// which gets the rows of another one moves the same bytes from then on (if no batch was larger than that bank).
+  /// @throws IoError.
   void restart(std::int64_t rows);
   /// Takes over position and counts of another bank whose rows this one has got.
   /// @throws ConfigError where `position` is not 0 to capacity - 1.

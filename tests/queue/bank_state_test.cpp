@@ -98,6 +98,24 @@ TEST_P(State, GoesOnBitForBitOnAnotherSplitOfTheTiersAndInOtherSegments) {
   }
 }
 
+// Otherwise a resumed run moves other bytes than one that was not interrupted.
+TEST_P(State, PutsRowsIntoTheSegmentsThatTheyWereIn) {
+  for (const std::int64_t batches : {1, 3, 5, 8}) {  // In the middle of a segment, and after it wrapped there.
+    NegativeBank first(tiers_.get(), options(20, at::kHalf, 7, GetParam()));
+    for (std::int64_t batch = 0; batch < batches; ++batch) first.enqueue(random_rows(9, 6, 1), numbers(0, 9));
+    NegativeBank second(tiers_.get(), options(20, at::kHalf, 7, GetParam()));
+    put_state(second, take_state(first));
+    for (std::int64_t step = 0; step < 12; ++step) {
+      EXPECT_EQ(second.predicted_read_bytes_per_scan(), first.predicted_read_bytes_per_scan()) << step;
+      for (const offload::Tier tier : {offload::Tier::kHost, offload::Tier::kDisk}) {
+        EXPECT_EQ(second.segments_on(tier), first.segments_on(tier)) << step;
+      }
+      for (NegativeBank* const bank : {&first, &second}) bank->enqueue(random_rows(3, 6, 9), numbers(0, 3));
+    }
+    expect_same(take_state(second), take_state(first));
+  }
+}
+
 TEST_P(State, OfAnEmptyBankEmptiesTheOther) {
   NegativeBank empty(tiers_.get(), options(10, at::kHalf, 3, GetParam()));
   NegativeBank full(tiers_.get(), options(10, at::kHalf, 3, GetParam()));
