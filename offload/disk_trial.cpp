@@ -17,7 +17,7 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kFileBytes = 64 * kMiB;
 constexpr std::uint64_t kSmallFileBytes = 16 * kMiB;
 constexpr std::uint64_t kRequestBytes = 4 * kMiB;  // As large as the largest chunk.
-constexpr std::uint64_t kTimedBytesMax = 32 * kMiB;
+constexpr std::uint64_t kMemoryBytes = 32 * kMiB;
 constexpr double kTimedSeconds = 0.010;
 constexpr double kFillSeconds = 0.3;
 constexpr double kTrialSeconds = 0.9;
@@ -57,7 +57,7 @@ class TrialEngine {
   }
 
  private:
-  // Transfers share the memory; what they leave there is of no interest.
+  // `time` keeps to the size of the memory, so that no two transfers in flight share a piece of it.
   Ticket submit(IoRequest::Operation operation, std::uint64_t offset) {
     return engine_->submit({.operation = operation,
                             .file = file_,
@@ -101,7 +101,7 @@ std::uint64_t grow_to_trial(SwapFile& file, std::uint64_t most) {
 // As many bytes as take a few milliseconds.
 std::uint64_t timed_bytes(double rate, std::uint64_t most) {
   const auto wanted = static_cast<std::uint64_t>(rate * kTimedSeconds) / kRequestBytes * kRequestBytes;
-  return std::clamp(wanted, std::min(2 * kRequestBytes, most), std::min(kTimedBytesMax, most));
+  return std::clamp(wanted, std::min(2 * kRequestBytes, most), most);
 }
 
 }  // namespace
@@ -115,13 +115,13 @@ std::vector<DiskSetting> disk_candidates(std::uint64_t block_bytes_max) {
 }
 
 std::optional<DiskSetting> try_disk(const MakeQueuedEngine& make, SwapFile& file, std::span<const DiskSetting> settings,
-                                    std::uint64_t file_bytes_max) {
+                                    const TrialLimits& limits) {
   const Clock::time_point start = Clock::now();
-  const std::uint64_t room = grow_to_trial(file, file_bytes_max);
+  const std::uint64_t room = grow_to_trial(file, limits.file_bytes);
   if (room == 0 || settings.empty()) {
     return std::nullopt;
   }
-  const AlignedBlock memory(kTrialMemoryBytes);
+  const AlignedBlock memory(std::min(kMemoryBytes, limits.host_bytes / kRequestBytes * kRequestBytes));
   scramble(memory.bytes());
   std::uint64_t written = 0;
   double rate = 0;
@@ -138,7 +138,7 @@ std::optional<DiskSetting> try_disk(const MakeQueuedEngine& make, SwapFile& file
         break;
       }
       TrialEngine bench(make(setting), file, memory.bytes());
-      const std::uint64_t bytes = timed_bytes(rate, written);
+      const std::uint64_t bytes = timed_bytes(rate, std::min<std::uint64_t>(written, memory.bytes().size()));
       setting.rates.overwrite = std::max(setting.rates.overwrite, bench.time(IoRequest::Operation::kWrite, bytes));
       setting.rates.read = std::max(setting.rates.read, bench.time(IoRequest::Operation::kRead, bytes));
       rate = std::max(rate, std::min(setting.rates.overwrite, setting.rates.read));

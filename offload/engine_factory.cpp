@@ -116,7 +116,7 @@ std::optional<Finding> find_setting(EngineChoice kind, const EngineOptions& opti
   if (const auto known = cache.find(key)) {
     return Finding{*known, true};
   }
-  if (trial.host_bytes < kTrialMemoryBytes) {
+  if (trial.host_bytes < kTrialMemoryBytesMin) {
     return std::nullopt;
   }
   const UniqueFd lock = cache.lock();
@@ -131,7 +131,7 @@ std::optional<Finding> find_setting(EngineChoice kind, const EngineOptions& opti
   const std::vector<DiskSetting> settings =
       trial.choose ? disk_candidates(trial.block_bytes_max)
                    : std::vector<DiskSetting>{{options.block_bytes, options.queue_depth, {}}};
-  const auto found = try_disk(make, file, settings, trial.disk_bytes);
+  const auto found = try_disk(make, file, settings, {.host_bytes = trial.host_bytes, .file_bytes = trial.disk_bytes});
   if (!found) {
     return std::nullopt;
   }

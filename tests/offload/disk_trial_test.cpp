@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <spillway/offload/thread_engine.hpp>
@@ -50,7 +52,7 @@ TEST(DiskTrial, ChoosesTheSettingThatIsClearlyFaster) {
             EngineOptions{.block_bytes = setting.block_bytes, .queue_depth = setting.queue_depth, .threads = 1},
             slow_but_for_two_mebibytes);
       },
-      file, settings, kUnlimitedBytes);
+      file, settings, {});
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->block_bytes, 2 * kMiB);
   EXPECT_GT(found->rates.read, 0);
@@ -65,7 +67,42 @@ TEST(DiskTrial, GivesUpWhereThereIsNoRoom) {
   const test::TinyDisk disk(test::TinyDiskKind::Tmpfs, 8 * kMiB);
   SwapFile file(disk.path().string(), ignore);
   const auto make = [](const DiskSetting&) { return std::make_unique<ThreadEngine>(EngineOptions{}); };
-  EXPECT_FALSE(try_disk(make, file, disk_candidates(4 * kMiB), kUnlimitedBytes).has_value());
+  EXPECT_FALSE(try_disk(make, file, disk_candidates(4 * kMiB), {}).has_value());
+}
+
+// Reads into memory that another read in flight fills too are a data race, though nobody looks at what they leave.
+TEST(DiskTrial, NoTwoTransfersInFlightShareMemory) {
+  const test::TempDir folder;
+  SwapFile file(folder.path().string(), ignore);
+  std::mutex mutex;
+  std::vector<std::span<std::byte>> in_flight;
+  bool shared = false;
+  // Moves nothing and is as quick as a disk can be, but that each transfer waits a while for another to join it.
+  const auto transfer = [&](IoRequest::Operation, int, std::span<std::byte> buffer, std::uint64_t) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(200);
+    {
+      const std::scoped_lock lock(mutex);
+      shared = shared || std::any_of(in_flight.begin(), in_flight.end(), [&](const auto& other) {
+                 return other.data() < buffer.data() + buffer.size() && buffer.data() < other.data() + other.size();
+               });
+      in_flight.push_back(buffer);
+    }
+    while (std::chrono::steady_clock::now() < until) {
+      std::this_thread::yield();
+    }
+    const std::scoped_lock lock(mutex);
+    std::erase_if(in_flight, [&](const auto& other) { return other.data() == buffer.data(); });
+    return static_cast<std::int64_t>(buffer.size());
+  };
+  const std::vector<DiskSetting> settings{{4 * kMiB, 4, {}}};
+  const auto make = [&](const DiskSetting& setting) {
+    return std::make_unique<ThreadEngine>(
+        EngineOptions{.block_bytes = setting.block_bytes, .queue_depth = setting.queue_depth, .threads = 4}, transfer);
+  };
+  for (const std::uint64_t host_bytes : {9 * kMiB, 64 * kMiB}) {
+    EXPECT_TRUE(try_disk(make, file, settings, {.host_bytes = host_bytes}).has_value());
+  }
+  EXPECT_FALSE(shared);
 }
 
 TEST(DiskTrial, HasCandidatesFromHalfAMebibyteUpToTheLargestAllowed) {
