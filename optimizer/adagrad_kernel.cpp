@@ -34,7 +34,7 @@ template <typename T>
 HWY_INLINE void adagrad_vector(const AdagradConstants& c, void* const (&at)[kStreams], std::size_t i) {
   const V32 w = load_weight<T::kWeight>(at[kWeight], at[kMaster], i);
   const V32 gradient = load<T::kGradient>(at[kGradient], i);
-  const V32 g = (c.decays ? c.scale.decayed(gradient, c.weight_decay, w) : c.scale(gradient)).value;
+  const V32 g = (c.decays ? c.scale.decayed(gradient, c.weight_decay, w) : c.scale.undecayed(gradient)).value;
   const V32 sum = fused(g, g, load<T::kState>(at[kSum], i));
   store<T::kState>(sum, at[kSum], i);
   const V32 next = hn::Sub(w, hn::Div(g, scaled_root(c.denominator, sum, c.eps)));

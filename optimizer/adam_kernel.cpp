@@ -67,7 +67,7 @@ template <typename T>
 HWY_INLINE void adam_vector(const AdamConstants& c, void* const (&at)[kStreams], std::size_t i) {
   const V32 w = load_weight<T::kWeight>(at[kWeight], at[kMaster], i);
   const V32 gradient = load<T::kGradient>(at[kGradient], i);
-  const Wide g = c.decays_gradient ? c.scale.decayed(gradient, c.decay, w) : c.scale(gradient);
+  const Wide g = c.decays_gradient ? c.scale.decayed(gradient, c.decay, w) : c.scale.undecayed(gradient);
   const V32 rest = hn::Mul(c.one_minus_beta1.high, g.rest);
   const V32 m = mixed(c.beta1, load<T::kState>(at[kExpAvg], i), c.one_minus_beta1, g.value, rest).value;
   V32 v = next_exp_avg_sq(c, load<T::kState>(at[kExpAvgSq], i), g);

@@ -124,7 +124,7 @@ GradScaler::ClippedStep GradScaler::step_clipped(Optimizer& optimizer, double ma
     optimizer.skip_step();
     return {false, norm};
   }
-  optimizer.step_scaled({.factor = inverse * clip_factor(norm, max_norm)});
+  optimizer.step_scaled({.factor = inverse, .clip_factor = clip_factor(norm, max_norm)});
   return {true, norm};
 }
 

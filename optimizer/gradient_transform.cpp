@@ -94,26 +94,26 @@ at::Tensor transformed(const at::Tensor& sum, std::span<const GradientTransform>
   return result;
 }
 
-GradientScale scale_of(std::span<const GradientTransform> transforms) noexcept {
-  double factor = 1.0;
-  double limit = std::numeric_limits<double>::infinity();
-  for (const GradientTransform& each : transforms) {
-    switch (each.kind) {
-      case Kind::kDivide:
-        factor /= each.value;
-        limit /= each.value;
-        break;
-      case Kind::kMultiply:
-        factor *= each.value;
-        limit *= std::abs(each.value);
-        break;
-      case Kind::kLimit:
-        limit = std::min(limit, each.value);
-        break;
-    }
-  }
-  // A factor of 0 or NaN has made the limit NaN where there was none: what it makes of gradients needs no limit.
-  return {factor, std::isnan(limit) ? std::numeric_limits<float>::infinity() : static_cast<float>(limit)};
+std::optional<GradientScale> scale_of(std::span<const GradientTransform> transforms) noexcept {
+  GradientScale scale;
+  auto next = transforms.begin();
+  const auto take = [&](Kind kind, double& value) {
+    if (next != transforms.end() && next->kind == kind) value = (next++)->value;
+  };
+  take(Kind::kDivide, scale.divisor);
+  take(Kind::kMultiply, scale.factor);
+  take(Kind::kMultiply, scale.clip_factor);
+  take(Kind::kLimit, scale.limit);
+  return next == transforms.end() ? std::optional(scale) : std::nullopt;
+}
+
+std::vector<GradientTransform> transforms_of(const GradientScale& scale) {
+  std::vector<GradientTransform> transforms;
+  if (scale.divisor != 1.0) transforms.push_back({Kind::kDivide, scale.divisor});
+  if (scale.factor != 1.0) transforms.push_back({Kind::kMultiply, scale.factor});
+  if (scale.clip_factor != 1.0) transforms.push_back({Kind::kMultiply, scale.clip_factor});
+  if (scale.limit < std::numeric_limits<double>::infinity()) transforms.push_back({Kind::kLimit, scale.limit});
+  return transforms;
 }
 
 }  // namespace spillway::optimizer

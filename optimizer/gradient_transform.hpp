@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -38,7 +40,8 @@ void copy_as_floats(const at::Tensor& tensor, std::uint64_t begin, std::span<flo
 [[nodiscard]] at::Tensor transformed(const at::Tensor& sum, std::span<const GradientTransform> transforms,
                                      const offload::Parallel& parallel);
 
-/// The same for kernels, which round less often: a factor and a limit after it.
-[[nodiscard]] GradientScale scale_of(std::span<const GradientTransform> transforms) noexcept;
+/// The same for kernels, to the bit. Nothing for an order that they don't know.
+[[nodiscard]] std::optional<GradientScale> scale_of(std::span<const GradientTransform> transforms) noexcept;
+[[nodiscard]] std::vector<GradientTransform> transforms_of(const GradientScale& scale);
 
 }  // namespace spillway::optimizer

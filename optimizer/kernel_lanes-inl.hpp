@@ -231,37 +231,42 @@ HWY_INLINE Wide mixed(const Constant& a, V32 x, const Constant& b, V32 y, V32 re
 // A gradient as the update takes it: scaled, limited, and with the decay of its weight.
 struct Scale {
   HWY_INLINE explicit Scale(const GradientScale& scale)
-      : factor(split_float(scale.factor)),
+      : divisor(as_float(scale.divisor)),
+        factor(as_float(scale.factor)),
+        clip_factor(as_float(scale.clip_factor)),
+        limit(as_float(scale.limit)),
         one(SplitFloat{1.0F, 0.0F}),
-        limit(hn::Set(D32(), scale.limit)),
+        divides(scale.divisor != 1.0),
         scales(scale.factor != 1.0),
-        limits(scale.limit < std::numeric_limits<float>::infinity()) {}
+        clips(scale.clip_factor != 1.0),
+        limits(scale.limit < std::numeric_limits<double>::infinity()) {}
 
-  HWY_INLINE Wide operator()(V32 gradient) const {
-    Wide g{gradient, hn::Zero(D32())};
-    if (scales) {
-      const V32 product = hn::Mul(factor.high, gradient);
-      const V32 rest = fused(factor.low, gradient, fused(factor.high, gradient, hn::Neg(product)));
-      g = {product, hn::IfThenElseZero(hn::IsFinite(product), rest)};
-    }
+  HWY_INLINE V32 operator()(V32 g) const {
+    if (divides) g = hn::Div(g, divisor);
+    if (scales) g = hn::Mul(g, factor);
+    if (clips) g = hn::Mul(g, clip_factor);
     if (limits) {
-      const auto above = hn::Gt(g.value, limit);
-      const auto below = hn::Lt(g.value, hn::Neg(limit));
-      g.value = hn::IfThenElse(below, hn::Neg(limit), hn::IfThenElse(above, limit, g.value));
-      g.rest = hn::IfThenZeroElse(hn::Or(above, below), g.rest);
+      const auto above = hn::Gt(g, limit);
+      g = hn::IfThenElse(hn::Lt(g, hn::Neg(limit)), hn::Neg(limit), hn::IfThenElse(above, limit, g));
     }
     return g;
   }
 
   HWY_INLINE Wide decayed(V32 gradient, const Constant& decay, V32 weight) const {
-    const Wide g = (*this)(gradient);
-    return mixed(decay, weight, one, g.value, g.rest);
+    return mixed(decay, weight, one, (*this)(gradient), hn::Zero(D32()));
   }
+  HWY_INLINE Wide undecayed(V32 gradient) const { return {(*this)(gradient), hn::Zero(D32())}; }
 
-  Constant factor;
-  Constant one;
+  static HWY_INLINE V32 as_float(double value) { return hn::Set(D32(), static_cast<float>(value)); }
+
+  V32 divisor;
+  V32 factor;
+  V32 clip_factor;
   V32 limit;
+  Constant one;
+  bool divides;
   bool scales;
+  bool clips;
   bool limits;
 };
 

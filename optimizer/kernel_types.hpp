@@ -33,10 +33,13 @@ struct KernelTypes {
   friend bool operator==(const KernelTypes&, const KernelTypes&) = default;
 };
 
-/// What happens to a gradient before the update, in this order.
+/// What happens to a gradient before the update, in this order, each result rounded to float32: as LibTorch's
+/// operations would leave it in a float32 `.grad`, so that it does not matter where gradients lie.
 struct GradientScale {
-  double factor = 1.0;                                   ///< Multiplied in: 1 / loss scale × clip factor.
-  float limit = std::numeric_limits<float>::infinity();  ///< Then limited to [-limit, limit]; NaN stays NaN.
+  double divisor = 1.0;                                    ///< Number of ranks whose mean is taken.
+  double factor = 1.0;                                     ///< Multiplied in: 1 / loss scale.
+  double clip_factor = 1.0;                                ///< Multiplied in.
+  double limit = std::numeric_limits<double>::infinity();  ///< Then limited to [-limit, limit]; NaN stays NaN.
 };
 
 /// A constant of a step as the unevaluated sum of two floats, so that its rounding costs no accuracy.

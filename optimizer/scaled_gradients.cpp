@@ -1,18 +1,18 @@
 #include <spillway/optimizer/scaled_gradients.hpp>
 
-#include <limits>
 #include <unordered_set>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/clamp.h>
-#include <ATen/ops/mul.h>
+#include <ATen/ops/clone.h>
+
+#include <spillway/optimizer/gradient_transform.hpp>
 
 namespace spillway::optimizer {
 
 ScaledGradients::ScaledGradients(const std::vector<at::Tensor>& parameters, const GradientScale& scale) {
-  const bool limits = scale.limit < std::numeric_limits<float>::infinity();
-  if (scale.factor == 1.0 && !limits) {
+  const std::vector<GradientTransform> transforms = transforms_of(scale);
+  if (transforms.empty()) {
     return;
   }
   const at::NoGradGuard no_grad;
@@ -23,10 +23,8 @@ ScaledGradients::ScaledGradients(const std::vector<at::Tensor>& parameters, cons
       continue;
     }
     const at::Tensor gradient = parameter.grad();
-    at::Tensor scaled = gradient.mul(scale.factor);
-    if (limits) {
-      scaled.clamp_(-scale.limit, scale.limit);
-    }
+    at::Tensor scaled = gradient.clone(at::MemoryFormat::Preserve);
+    transform(transforms, scaled);
     kept_.push_back({parameter, gradient});
     parameter.mutable_grad() = std::move(scaled);
   }

@@ -53,7 +53,7 @@ double Optimizer::step_clipped(double max_norm) {
   }
   const at::NoGradGuard no_grad;
   const double norm = gradient_norm(all_parameters(), parallel_);
-  step_scaled({.factor = clip_factor(norm, max_norm)});
+  step_scaled({.clip_factor = clip_factor(norm, max_norm)});
   return norm;
 }
 

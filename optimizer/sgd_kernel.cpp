@@ -33,7 +33,7 @@ template <typename T>
 HWY_INLINE void sgd_vector(const SgdConstants& c, bool first, void* const (&at)[kStreams], std::size_t i) {
   const V32 w = load_weight<T::kWeight>(at[kWeight], at[kMaster], i);
   const V32 gradient = load<T::kGradient>(at[kGradient], i);
-  Wide g = c.decays ? c.scale.decayed(gradient, c.weight_decay, w) : c.scale(gradient);
+  Wide g = c.decays ? c.scale.decayed(gradient, c.weight_decay, w) : c.scale.undecayed(gradient);
   if (at[kMomentum] != nullptr) {
     Wide buffer = g;
     if (!first) {

@@ -108,18 +108,23 @@ void TakenGradients::step_bucket(std::size_t bucket, StreamedState& state, const
         const auto found = by_parameter.find(*parameters_.find(slot.listed()));
         gradients.push_back(found == by_parameter.end() ? at::Tensor() : gradient_of(*found->second, slot));
       }
-      state.step_unit(u, gradients, scale_of(all_transforms()));
+      state.step_unit(u, gradients, scale_of(all_transforms()).value_or(GradientScale()));
     }
   });
 }
 
-// Kernels read the sum itself, and transform it as they do. LibTorch's step gets what `.grad` would be.
+// Kernels read the sum itself, and transform it as they do, where they know the order of the transforms; LibTorch's
+// step gets what `.grad` would be.
 at::Tensor TakenGradients::gradient_of(const GradientAccumulators::Sum& sum, const ParameterSlot& slot) const {
   if (sum.slot.content == SumContent::kZero) {
     const at::Tensor zeros = at::zeros_like(sum.tensor, {}, at::MemoryFormat::Preserve);
     return slot.fused ? zeros : zeros.to(slot.parameter.options());
   }
-  return slot.fused ? sum.tensor : transformed(sum.tensor, all_transforms(), parallel_).to(slot.parameter.options());
+  const std::vector<GradientTransform> transforms = all_transforms();
+  if (slot.fused) {
+    return scale_of(transforms) ? sum.tensor : transformed(sum.tensor, transforms, parallel_);
+  }
+  return transformed(sum.tensor, transforms, parallel_).to(slot.parameter.options());
 }
 
 TakenGradients::Squares TakenGradients::measure() {

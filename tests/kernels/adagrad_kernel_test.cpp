@@ -26,7 +26,7 @@ std::vector<Case> cases() {
 
 // LibTorch's formula in float64.
 double update(const Case& c, double w, double g, double sum) {
-  g = g * c.scale.factor + c.rule.weight_decay * w;
+  g = kernel_test::scaled(static_cast<float>(g), c.scale) + c.rule.weight_decay * w;
   sum += g * g;
   return w - c.rule.lr / (1.0 + static_cast<double>(c.step - 1) * c.rule.lr_decay) * g / (std::sqrt(sum) + c.rule.eps);
 }

@@ -184,6 +184,13 @@ std::string name_of(const KernelTypes& types) {
          weights[static_cast<std::size_t>(types.weight)] + ", state " + elements[static_cast<std::size_t>(types.state)];
 }
 
+float scaled(float gradient, const GradientScale& scale) {
+  gradient /= static_cast<float>(scale.divisor);
+  gradient *= static_cast<float>(scale.factor);
+  gradient *= static_cast<float>(scale.clip_factor);
+  return std::clamp(gradient, -static_cast<float>(scale.limit), static_cast<float>(scale.limit));
+}
+
 double ulps(double got, double exact, double scale) {
   const double magnitude = std::max(std::abs(scale), 0x1p-126);
   return std::abs(got - exact) / std::ldexp(1.0, std::ilogb(magnitude) - 23);

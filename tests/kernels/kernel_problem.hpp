@@ -55,6 +55,9 @@ struct Problem {
   }
 };
 
+/// A gradient as LibTorch's operations on a float32 `.grad` would leave it.
+[[nodiscard]] float scaled(float gradient, const GradientScale& scale);
+
 /// Every combination of types that kernels know, with its name.
 [[nodiscard]] const std::vector<KernelTypes>& all_types();
 [[nodiscard]] std::string name_of(const KernelTypes& types);

@@ -25,13 +25,13 @@ std::vector<Case> cases() {
       {{.lr = 0.1}, false, {}},
       {{.lr = 0.03, .momentum = 0.9, .dampening = 0.3, .weight_decay = 1e-4}, true, {.factor = 1.0 / 3.0}},
       {{.lr = 0.03, .momentum = 0.9, .dampening = 0.3, .weight_decay = 1e-4}, false, {.factor = 1.0 / 65536}},
-      {{.lr = 0.05, .momentum = 0.99, .nesterov = true}, false, {.factor = 0.7, .limit = 0.25F}},
+      {{.lr = 0.05, .momentum = 0.99, .nesterov = true}, false, {.factor = 0.7, .limit = 0.25}},
   };
 }
 
 // LibTorch's formula in float64. @returns the weight; `buffer` is updated.
 double update(const Case& c, double w, double g, double& buffer) {
-  g = std::clamp(g * c.scale.factor, -static_cast<double>(c.scale.limit), static_cast<double>(c.scale.limit));
+  g = kernel_test::scaled(static_cast<float>(g), c.scale);
   g += c.rule.weight_decay * w;
   if (c.rule.momentum != 0.0) {
     buffer = c.first ? g : c.rule.momentum * buffer + (1.0 - c.rule.dampening) * g;

@@ -48,7 +48,8 @@ struct Limits {
   std::optional<double> limit;
 };
 
-// The gradients that the update means: sums in float32, the rest exactly. `norm` is what clipping has returned.
+// The gradients that the update means: float32 as a `.grad` of that type would be. `norm` is what clipping has
+// returned.
 TensorGroups exact_gradients(const std::vector<TensorGroups>& terms, std::size_t world_size, const Limits& limits,
                              double norm) {
   TensorGroups sums = terms.front();
@@ -62,11 +63,12 @@ TensorGroups exact_gradients(const std::vector<TensorGroups>& terms, std::size_t
         }
       }
       if (sum.defined()) {
-        sum = sum.to(at::kDouble) * (limits.inverse_scale / static_cast<double>(world_size));
+        sum = sum / static_cast<double>(world_size) * limits.inverse_scale;
         if (limits.max_norm) {
           sum = sum * std::min(1.0, *limits.max_norm / (norm + 1e-6));
         }
         sum = limits.limit ? sum.clamp(-*limits.limit, *limits.limit) : sum;
+        sum = sum.to(at::kDouble);
       }
       sums[g][i] = sum;
     }
@@ -131,6 +133,59 @@ TEST(ShardedFused, UpdatesFromTheSumsOfAllRanksToFourUlp) {
       EXPECT_THAT(of_rank, ::testing::Each(::testing::Le(kUlpBound))) << model.recipe.name;
     }
   });
+}
+
+using Shape = std::function<void(Optimizer&)>;
+
+// What a loop does to gradients between backward and step, in orders that kernels know and in others.
+std::vector<Shape> shapes() {
+  const auto norm = [](Optimizer& optimizer) { optimizer.clip_grad_norm_(0.7); };
+  const auto value = [](Optimizer& optimizer) { optimizer.clip_grad_value_(0.01); };
+  return {[](Optimizer&) {}, norm, value,
+          [=](Optimizer& optimizer) {
+            norm(optimizer);
+            value(optimizer);
+          },
+          [=](Optimizer& optimizer) {
+            value(optimizer);
+            norm(optimizer);
+            optimizer.clip_grad_norm_(0.3);
+            value(optimizer);
+          }};
+}
+
+// Where gradients lie changes no bit: kernels round as LibTorch's operations on `.grad` do.
+TEST(ShardedFused, GivesTheBitsOfGradientsInPlace) {
+  for (const double loss_scale : {0.0, 1024.0, 1000.0}) {
+    for (const Shape& shape : shapes()) {
+      std::vector<Tensors> results;
+      for (const GradientDevice gradients : {GradientDevice::kInPlace, GradientDevice::kCpu}) {
+        at::manual_seed(5);
+        const Tensors weights{at::randn({701}).requires_grad_(), at::randn({33, 5}).requires_grad_()};
+        OptimizerConfig config;
+        config.state = StateDevice::kCpu;
+        config.gradients = gradients;
+        config.kernels = UpdateKernels::kFused;
+        config.tiers_options.log = [](const std::string&) {};
+        const auto optimizer = wrap(std::make_unique<torch::optim::AdamW>(weights, 0.1), config);
+        GradScaler scaler({.init_scale = loss_scale == 0.0 ? 1.0 : loss_scale});
+        for (int step = 0; step < 4; ++step) {
+          at::Tensor loss = at::zeros({});
+          for (const at::Tensor& weight : weights) loss = loss + (weight * at::randn_like(weight)).sum();
+          (loss_scale == 0.0 ? loss : scaler.scale(loss)).backward();
+          if (loss_scale != 0.0) scaler.unscale_(*optimizer);
+          shape(*optimizer);
+          loss_scale == 0.0 ? static_cast<void>(optimizer->step()) : static_cast<void>(scaler.step(*optimizer));
+          if (loss_scale != 0.0) scaler.update();
+          optimizer->zero_grad();
+        }
+        results.push_back(clone({weights}).front());
+      }
+      for (std::size_t i = 0; i < results[0].size(); ++i) {
+        EXPECT_TRUE(at::equal(results[0][i], results[1][i])) << loss_scale << ", " << i;
+      }
+    }
+  }
 }
 
 // One parameter that kernels update and one that they don't know, each on its owner.
