@@ -14,6 +14,8 @@ enum class WarmupCurve : std::uint8_t { kLog, kLinear };
 enum class AutocastDtype : std::uint8_t { kBf16, kFp16 };
 enum class OffloadDevice : std::uint8_t { kNone, kCpu, kNvme };
 enum class EngineChoice : std::uint8_t { kAuto, kIoUring, kThreads };
+/// How the optimizer's state lies in its blocks; kInt8: 8-bit codes with a float32 for every 256 of them.
+enum class StateDtype : std::uint8_t { kFp32, kBf16, kInt8 };
 enum class BankDtype : std::uint8_t { kFp16, kBf16, kFp32, kFp64, kInt8 };
 enum class EncoderKind : std::uint8_t { kMlp, kSmallCnn, kResNet18, kResNet34, kResNet50 };
 enum class EncoderStem : std::uint8_t { kAuto, kImageNet, kCifar };
@@ -214,6 +216,7 @@ struct OffloadConfig {
   std::uint64_t host_bytes = 1ULL << 30;
   std::uint64_t disk_bytes = 4ULL << 30;
   OffloadDevice gradients = OffloadDevice::kNone;  ///< Where gradients are added up; none: in place.
+  StateDtype state_dtype = StateDtype::kFp32;      ///< Others than float32 are the fused kernels'.
   std::vector<std::string> nvme_paths;  ///< Folders; the run's folder where none is named and something goes to NVMe.
   bool operator==(const OffloadConfig&) const = default;
 };
@@ -288,6 +291,14 @@ struct Config {
   }
   /// Whether parameters are of 16 bits, with masters.
   [[nodiscard]] bool has_16_bit_parameters() const noexcept { return fp16.enabled || bf16.enabled; }
+  /// That of `offload.state_dtype`, or bf16 where `bf16.bf16_optimizer_states` is in force.
+  [[nodiscard]] StateDtype state_dtype() const noexcept {
+    return bf16.enabled && bf16.bf16_optimizer_states ? StateDtype::kBf16 : offload.state_dtype;
+  }
+  /// Whether fused kernels update the parameters: their state lies in blocks, wherever that is.
+  [[nodiscard]] bool has_fused_update() const noexcept {
+    return has_16_bit_parameters() || state_dtype() != StateDtype::kFp32;
+  }
   [[nodiscard]] bool has_loss_scale() const noexcept {
     return fp16.enabled || (torch_autocast.enabled && torch_autocast.dtype == AutocastDtype::kFp16);
   }

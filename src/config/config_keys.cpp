@@ -13,6 +13,7 @@ namespace {
 // In the order of the enumerators.
 constexpr std::array<std::string_view, 5> kMethods = {"moco", "simclr", "supcon", "byol", "simsiam"};
 constexpr std::array<std::string_view, 3> kDevices = {"none", "cpu", "nvme"};
+constexpr std::array<std::string_view, 3> kStateDtypes = {"fp32", "bf16", "int8"};
 constexpr std::array<std::string_view, 3> kEngines = {"auto", "io_uring", "threads"};
 constexpr std::array<std::string_view, 5> kDtypes = {"fp16", "bf16", "fp32", "fp64", "int8"};
 constexpr std::array<std::string_view, 2> kMomentumSchedules = {"constant", "cosine"};
@@ -109,6 +110,7 @@ void visit_offload(BlockVisitor& visitor, OffloadConfig& config) {
   visitor.integer("host_bytes", config.host_bytes, kCount);
   visitor.integer("disk_bytes", config.disk_bytes, {});
   choose(visitor, "gradients", config.gradients, kDevices);
+  choose(visitor, "state_dtype", config.state_dtype, kStateDtypes);
   visitor.texts("nvme_path", config.nvme_paths, "a folder");
 }
 

@@ -78,6 +78,22 @@ void check_scheduler(const Json& root, const SchedulerConfig& scheduler) {
   }
 }
 
+void check_state_dtype(const Config& config) {
+  if (config.offload.state_dtype == StateDtype::kFp32) return;
+  const OptimizerKind kind = config.optimizer.kind;
+  const bool adam = kind == OptimizerKind::kAdam || kind == OptimizerKind::kAdamW;
+  const std::string where = "offload.state_dtype: ";
+  if (config.offload.state_dtype == StateDtype::kInt8 && !adam) {
+    throw ConfigError(where + "int8 is for Adam and AdamW; take fp32, or another optimizer.type");
+  }
+  if (kind == OptimizerKind::kRmsprop || kind == OptimizerKind::kLars) {
+    throw ConfigError(where + "bf16 is for Adam, AdamW, SGD and Adagrad; take fp32, or another optimizer.type");
+  }
+  if (config.offload.state_dtype == StateDtype::kInt8 && config.bf16.enabled && config.bf16.bf16_optimizer_states) {
+    throw ConfigError(where + "int8 contradicts bf16.bf16_optimizer_states: true; keep one of them");
+  }
+}
+
 /// Ways of training that exclude one another.
 void check_precision(const Config& config) {
   if (config.fp16.enabled && config.bf16.enabled) {
@@ -95,6 +111,7 @@ void check_precision(const Config& config) {
                       " has no float32 masters for 16-bit parameters; take Adam, AdamW, SGD or Adagrad, or "
                       "torch_autocast");
   }
+  check_state_dtype(config);
 }
 
 std::string joined(const std::vector<std::string>& names) {

@@ -126,15 +126,28 @@ optimizer::GradientDevice gradient_device(OffloadDevice device) {
   return optimizer::GradientDevice::kInPlace;
 }
 
-/// Masters and what kernels keep lie in blocks, and sums of gradients are float32, wherever the configuration has them:
-/// so that a place changes no bit.
-void keep_masters(optimizer::OptimizerConfig& wrapping, const Config& config) {
-  wrapping.kernels = optimizer::UpdateKernels::kFused;
-  wrapping.masters = optimizer::MasterFormat::kRemainder;
-  if (config.bf16.enabled && config.bf16.bf16_optimizer_states) {
-    wrapping.state_format = optimizer::StateFormat::kBFloat16;
+optimizer::StateFormat state_format(StateDtype dtype) {
+  switch (dtype) {
+    case StateDtype::kFp32:
+      return optimizer::StateFormat::kFloat32;
+    case StateDtype::kBf16:
+      return optimizer::StateFormat::kBFloat16;
+    case StateDtype::kInt8:
+      return optimizer::StateFormat::kBlockwise8;
   }
+  return optimizer::StateFormat::kFloat32;
+}
+
+/// What kernels keep lies in blocks, wherever the configuration has the state: so that a place changes no bit.
+void take_kernels(optimizer::OptimizerConfig& wrapping, const Config& config) {
+  wrapping.kernels = optimizer::UpdateKernels::kFused;
+  wrapping.state_format = state_format(config.state_dtype());
   if (wrapping.state == optimizer::StateDevice::kNone) wrapping.state = optimizer::StateDevice::kCpu;
+}
+
+/// Sums of gradients are float32 likewise.
+void keep_masters(optimizer::OptimizerConfig& wrapping, const Config& config) {
+  wrapping.masters = optimizer::MasterFormat::kRemainder;
   if (wrapping.gradients == optimizer::GradientDevice::kInPlace) {
     wrapping.gradients = optimizer::GradientDevice::kCpu;
   }
@@ -203,6 +216,7 @@ std::unique_ptr<optimizer::Optimizer> make_optimizer(const Config& config, Optim
   // DeepSpeed's default for buckets would likewise need buffers of 2 GB: it is a limit, and ours lies below it.
   wrapping.bucket_bytes =
       std::min(wrapping.bucket_bytes / element_bytes, config.zero.reduce_bucket_size) * element_bytes;
+  if (config.has_fused_update()) take_kernels(wrapping, config);
   if (config.has_16_bit_parameters()) keep_masters(wrapping, config);
   wrapping.buffer_count = static_cast<unsigned>(config.zero.offload_optimizer.buffer_count);
   wrapping.tiers = std::move(tiers);

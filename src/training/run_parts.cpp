@@ -28,7 +28,7 @@ OutsideBytes outside_bytes(const Config& config, const TrainingMethod& method, c
     outside.parameters += parameter.tensor.nbytes();
     numel += static_cast<std::uint64_t>(parameter.tensor.numel());
   }
-  if (config.zero.offload_optimizer.device == OffloadDevice::kNone && !config.has_16_bit_parameters()) {
+  if (config.zero.offload_optimizer.device == OffloadDevice::kNone && !config.has_fused_update()) {
     const std::uint64_t owned = optimizer.takes_gradients() ? optimizer.gradient_placement().owned_numel : numel;
     outside.plain_state = state_tensor_count(config.optimizer) * (outside.parameters / numel) * owned;
   }

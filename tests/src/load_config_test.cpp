@@ -57,7 +57,7 @@ constexpr std::string_view kEverything = R"({
                        "shear_degrees": 3, "contrast": 0.4, "brightness": 0.6, "noise": 0.7},
            "synthetic": {"images": 20, "classes": 2, "side": 8}},
   "encoder": {"name": "mlp", "channels": [4, 8], "hidden": [32, 16], "float32_layers": "fc2,bn"},
-  "offload": {"host_bytes": 1e9, "disk_bytes": 2000000000, "gradients": "cpu",
+  "offload": {"host_bytes": 1e9, "disk_bytes": 2000000000, "gradients": "cpu", "state_dtype": "bf16",
               "nvme_path": "fast/a,fast/b"},
   "evaluation": {"labels_per_class": 3, "draws": 2, "l2": 0.5}, "ranks": {"timeout_s": 9}})";
 

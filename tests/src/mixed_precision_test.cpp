@@ -156,6 +156,25 @@ TEST_P(MixedPrecisionOf, EndsAtTheSameBitsWhereItWasResumed) {
   }
 }
 
+// Codes that are widened for a checkpoint have to come back as they were.
+TEST(StateInEightBits, EndsAtTheSameBitsInMemoryOnDiskAndWhereItWasResumed) {
+  const test::TempDir folder;
+  Config config = streamed(folder, false);
+  config.bf16.enabled = false;
+  config.offload.state_dtype = StateDtype::kInt8;
+  config.checkpoint = {.every = 3, .keep_last = 100};
+  const Summary whole = run(config);
+  EXPECT_GT(whole.read_bytes, 0U);
+  Config again = config;
+  again.out = folder / "resumed";
+  EXPECT_EQ(run(again, nullptr, checkpoint(config, 3)).weights_xxh3, whole.weights_xxh3);
+  config.zero.offload_optimizer.device = config.offload.gradients = OffloadDevice::kNone;
+  config.offload.host_bytes = 1U << 30U;
+  EXPECT_EQ(run(config).weights_xxh3, whole.weights_xxh3);
+  config.offload.state_dtype = StateDtype::kFp32;
+  EXPECT_NE(run(config).weights_xxh3, whole.weights_xxh3);
+}
+
 TEST_P(MixedPrecisionOf, RunsEveryMethod) {
   for (const Method method : {Method::kSimClr, Method::kSupCon, Method::kByol, Method::kSimSiam}) {
     const test::TempDir folder;

@@ -138,6 +138,25 @@ TEST(OptimizerFactory, GivesTheBitsOfLibTorchsOptimizerWhereverTheStateLives) {
   }
 }
 
+TEST(OptimizerFactory, KeepsStateInFewerBitsWhereTheConfigurationSaysSo) {
+  Config config = config_of("AdamW", R"({"lr": 1e-3})");
+  std::vector<std::uint64_t> bytes;
+  std::vector<at::Tensor> seen;
+  for (const StateDtype dtype : {StateDtype::kFp32, StateDtype::kBf16, StateDtype::kInt8}) {
+    config.offload.state_dtype = dtype;
+    config.zero.offload_optimizer.device = OffloadDevice::kCpu;
+    bytes.push_back(make_optimizer(config, weights(), memory())->placement().resident_bytes);
+    seen.push_back(made_weights(config));
+    config.zero.offload_optimizer.device = OffloadDevice::kNone;
+    EXPECT_TRUE(at::equal(made_weights(config), seen.back())) << static_cast<int>(dtype);
+    EXPECT_TRUE(at::allclose(seen.back(), seen.front(), 0.0, 5e-4)) << static_cast<int>(dtype);
+  }
+  EXPECT_NEAR(static_cast<double>(bytes[0]) / static_cast<double>(bytes[1]), 2.0, 0.1);
+  EXPECT_NEAR(static_cast<double>(bytes[0]) / static_cast<double>(bytes[2]), 4.0, 0.3);
+  EXPECT_FALSE(at::equal(seen[0], seen[1]));
+  EXPECT_FALSE(at::equal(seen[0], seen[2]));
+}
+
 TEST(OptimizerFactory, SetsTheRateOfEachStepForEveryKind) {
   for (const char* name : {"Adam", "AdamW", "SGD", "Adagrad", "RMSprop", "LARS"}) {
     Config config = config_of(name);

@@ -152,6 +152,14 @@ INSTANTIATE_TEST_SUITE_P(
                     "torch_autocast.enabled: true beside fp16.enabled", "keep one"},
         WrongConfig{R"({"optimizer": {"type": "RMSprop"}, "fp16": {"enabled": true}})",
                     "optimizer.type: RMSprop beside fp16.enabled", "torch_autocast"},
+        WrongConfig{R"({"offload": {"state_dtype": "fp16"}})", "offload.state_dtype: wanted one of fp32, bf16, int8",
+                    "fp16"},
+        WrongConfig{R"({"optimizer": {"type": "SGD"}, "offload": {"state_dtype": "int8"}})",
+                    "offload.state_dtype: int8", "Adam and AdamW"},
+        WrongConfig{R"({"optimizer": {"type": "LARS"}, "offload": {"state_dtype": "bf16"}})",
+                    "offload.state_dtype: bf16", "take fp32"},
+        WrongConfig{R"({"bf16": {"enabled": true, "bf16_optimizer_states": true}, "offload": {"state_dtype": "int8"}})",
+                    "offload.state_dtype: int8 contradicts bf16.bf16_optimizer_states", "keep one"},
         WrongConfig{R"({"encoder": {"float32_layers": [1]}})", "encoder.float32_layers[0]: wanted", "number 1"}));
 
 INSTANTIATE_TEST_SUITE_P(
