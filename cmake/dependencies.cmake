@@ -16,6 +16,8 @@ endif()
 
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(JPEG REQUIRED)
+find_package(PNG REQUIRED)
 find_package(nlohmann_json 3.10 CONFIG REQUIRED)
 find_package(TBB 2021.5 CONFIG REQUIRED)
 find_package(hwy 1.0.3 CONFIG REQUIRED)

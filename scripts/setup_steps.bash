@@ -4,7 +4,7 @@
 
 readonly apt_packages=(
   g++ cmake ninja-build lld git unzip util-linux python3 python3-venv python3-pip
-  liburing-dev libxxhash-dev zlib1g-dev nlohmann-json3-dev libcli11-dev libgloo-dev libtbb-dev libhwy-dev
+  liburing-dev libxxhash-dev zlib1g-dev libjpeg-dev libpng-dev nlohmann-json3-dev libcli11-dev libgloo-dev libtbb-dev libhwy-dev
   libgtest-dev libgmock-dev libbenchmark-dev e2fsprogs fio
 )
 

@@ -49,6 +49,7 @@ TEST(Corpus, OfConfigurationsKeepsThePromise) { replay("config_fuzzer", keeps_co
 TEST(Corpus, OfCsvFilesKeepsThePromise) { replay("csv_fuzzer", keeps_csv_promise); }
 TEST(Corpus, OfGzipFilesKeepsThePromise) { replay("gzip_fuzzer", keeps_gzip_promise); }
 TEST(Corpus, OfIdxFilesKeepsThePromise) { replay("idx_fuzzer", keeps_idx_promise); }
+TEST(Corpus, OfImageFilesKeepsThePromise) { replay("image_fuzzer", keeps_image_promise); }
 
 }  // namespace
 }  // namespace spillway::test::corpus_test

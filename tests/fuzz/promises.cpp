@@ -8,6 +8,7 @@
 
 #include <spillway/app/config/load_config.hpp>
 #include <spillway/app/data/csv.hpp>
+#include <spillway/app/data/decode.hpp>
 #include <spillway/app/data/gzip.hpp>
 #include <spillway/app/data/idx.hpp>
 #include <spillway/offload/error.hpp>
@@ -114,6 +115,24 @@ bool keeps_csv_promise(std::span<const std::byte> input) {
 bool keeps_gzip_promise(std::span<const std::byte> input) {
   return accepted<FormatError>([&] {
     require(app::gunzip(input, "input").size() <= input.size() * app::kGzipMaxRatio, "no more than the ratio allows");
+  });
+}
+
+bool keeps_image_promise(std::span<const std::byte> input) {
+  if (input.empty()) return false;
+  constexpr std::uint64_t kPixels = 1'000'000;
+  const app::DecodeOptions options{.shrink = 1U << (std::to_integer<unsigned>(input[0]) % 4), .max_pixels = kPixels};
+  const std::span<const std::byte> file = input.subspan(1);
+  return accepted<FormatError>([&] {
+    const app::ImageHeader header = app::read_image_header(file, "input", options);
+    const app::Image image = app::decode_image(file, "input", options);
+    const std::uint32_t shrink = header.shrinks ? options.shrink : 1;
+    require(image.width == (header.width + shrink - 1) / shrink, "the width that the header says");
+    require(image.height == (header.height + shrink - 1) / shrink, "the height that the header says");
+    require(image.channels == header.channels, "the channels that the header says");
+    require(image.pixels.size() == std::size_t{image.width} * image.height * image.channels,
+            "as many pixels as sizes say");
+    require(app::decode_image(file, "input", options) == image, "the same pixels each time");
   });
 }
 

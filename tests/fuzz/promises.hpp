@@ -16,6 +16,8 @@ bool keeps_config_promise(std::span<const std::byte> input);
 bool keeps_csv_promise(std::span<const std::byte> input);
 /// A gzip file.
 bool keeps_gzip_promise(std::span<const std::byte> input);
+/// A JPEG or PNG file, of up to a million pixels; its first byte says by how much it shrinks.
+bool keeps_image_promise(std::span<const std::byte> input);
 /// Two bytes of length, most significant first, an IDX file of images of that length, and one of labels.
 bool keeps_idx_promise(std::span<const std::byte> input);
 
