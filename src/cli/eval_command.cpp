@@ -45,8 +45,7 @@ int run_eval(const EvalFlags& flags) {
   const Dataset dataset = load_dataset(config.data, config.seed);
   for (const std::string& note : dataset.notes) std::cerr << "warning: " << note << "\n";
   const ImageSet& train = dataset.images.train;
-  ProjectedEncoder network =
-      make_network(config, {static_cast<std::int64_t>(train.width), static_cast<std::int64_t>(train.height)});
+  ProjectedEncoder network = make_network(config, {train.width, train.height, train.channels});
   restore_network(found, network);
   const SplitFeatures features = encoder_features(dataset.images, network);
 

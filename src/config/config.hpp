@@ -18,6 +18,7 @@ enum class EngineChoice : std::uint8_t { kAuto, kIoUring, kThreads };
 enum class StateDtype : std::uint8_t { kFp32, kBf16, kInt8 };
 enum class BankDtype : std::uint8_t { kFp16, kBf16, kFp32, kFp64, kInt8 };
 enum class EncoderKind : std::uint8_t { kMlp, kSmallCnn, kResNet18, kResNet34, kResNet50 };
+enum class ViewRecipe : std::uint8_t { kAuto, kDigits, kSimClr, kMocoV2, kByol };
 enum class EncoderStem : std::uint8_t { kAuto, kImageNet, kCifar };
 enum class Method : std::uint8_t { kMoco, kSimClr, kSupCon, kByol, kSimSiam };
 enum class MomentumSchedule : std::uint8_t { kConstant, kCosine };
@@ -181,6 +182,28 @@ struct AugmentConfig {
   bool operator==(const AugmentConfig&) const = default;
 };
 
+inline constexpr double kBlurSigmaMin = 0.1;  // Of all recipes, in pixels.
+inline constexpr double kBlurSigmaMax = 2.0;
+
+/// `data.view`: what differs from a recipe of random crops. Nothing: the recipe's (CropAugmentation has the meanings).
+struct ViewConfig {
+  std::optional<double> crop_scale_min;
+  std::optional<double> crop_scale_max;
+  std::optional<double> flip_probability;
+  std::optional<double> jitter_probability;
+  std::optional<double> brightness;
+  std::optional<double> contrast;
+  std::optional<double> saturation;
+  std::optional<double> hue;
+  std::optional<double> grayscale_probability;
+  std::optional<double> blur_probability;
+  std::optional<double> blur_sigma_min;
+  std::optional<double> blur_sigma_max;
+  std::optional<double> solarize_probability;
+  std::optional<double> solarize_threshold;
+  bool operator==(const ViewConfig&) const = default;
+};
+
 struct SyntheticConfig {
   std::uint64_t images = 2000;
   std::uint64_t classes = 10;
@@ -189,10 +212,19 @@ struct SyntheticConfig {
 };
 
 struct DataConfig {
-  std::string source = "mnist5k";  ///< mnist5k, digits, synthetic, or the path of a CSV or IDX file or an IDX folder.
-  double train_fraction = 0.8;     ///< Share of each class that is trained on; unused where the source has a test set.
-  bool drop_last = false;          ///< `dataloader_drop_last`: whether a last partial batch is left out.
+  /// mnist5k, digits, synthetic, or a path: a CSV or IDX file, a folder of IDX files, of CIFAR's, or of image files.
+  std::string source = "mnist5k";
+  double train_fraction = 0.8;      ///< Share of each class that is trained on; unused where the source has a test set.
+  bool drop_last = false;           ///< `dataloader_drop_last`: whether a last partial batch is left out.
+  std::uint64_t image_size = 224;   ///< Pixels a side that image files are brought to.
+  bool grey = false;                ///< Colour images are made grey.
+  bool check = true;                ///< Decode every image file once at the start, and leave damaged ones out,
+  std::uint64_t damaged_max = 100;  ///< up to so many.
+  std::uint64_t workers = 2;        ///< Threads that make views; 0: they are made when they are needed.
+  std::uint64_t prefetch = 2;       ///< Micro-batches that are made ahead at most.
+  ViewRecipe recipe = ViewRecipe::kAuto;  ///< kAuto: kDigits for grey images in memory, else by the method.
   AugmentConfig augment{};
+  ViewConfig view{};
   SyntheticConfig synthetic{};
   bool operator==(const DataConfig&) const = default;
 };

@@ -21,10 +21,14 @@ constexpr std::array<std::string_view, 2> kAccumulations = {"plain", "cached"};
 constexpr std::array<std::string_view, 2> kGrowths = {"linear", "geometric"};
 constexpr std::array<std::string_view, 3> kHeads = {"mlp", "batch_norm", "batch_norm_output"};
 constexpr std::array<std::string_view, 5> kEncoders = {"mlp", "small_cnn", "resnet18", "resnet34", "resnet50"};
+constexpr std::array<std::string_view, 5> kRecipes = {"auto", "digits", "simclr", "moco_v2", "byol"};
 constexpr std::array<std::string_view, 3> kStems = {"auto", "imagenet", "cifar"};
 
 constexpr NumberRange kDegrees{.min = 0.0, .max = 180.0};
 constexpr NumberRange kShearDegrees{.min = 0.0, .max = 80.0};
+constexpr NumberRange kAboveZeroShare{.min = 0.0, .max = 1.0, .open_min = true};
+constexpr NumberRange kJitter{.min = 0.0, .max = 10.0};
+constexpr NumberRange kHue{.min = 0.0, .max = 0.5};
 constexpr NumberRange kScale{.min = 0.01, .max = 100.0};
 
 void visit_zero(BlockVisitor& visitor, ZeroConfig& config) {
@@ -85,9 +89,34 @@ void visit_augment(BlockVisitor& visitor, AugmentConfig& config) {
   visitor.number("noise", config.noise, kShare);
 }
 
+void visit_view(BlockVisitor& visitor, ViewConfig& config) {
+  visitor.optional_number("crop_scale_min", config.crop_scale_min, kAboveZeroShare);
+  visitor.optional_number("crop_scale_max", config.crop_scale_max, kAboveZeroShare);
+  visitor.optional_number("flip_probability", config.flip_probability, kShare);
+  visitor.optional_number("jitter_probability", config.jitter_probability, kShare);
+  visitor.optional_number("brightness", config.brightness, kJitter);
+  visitor.optional_number("contrast", config.contrast, kJitter);
+  visitor.optional_number("saturation", config.saturation, kJitter);
+  visitor.optional_number("hue", config.hue, kHue);
+  visitor.optional_number("grayscale_probability", config.grayscale_probability, kShare);
+  visitor.optional_number("blur_probability", config.blur_probability, kShare);
+  visitor.optional_number("blur_sigma_min", config.blur_sigma_min, kAboveZero);
+  visitor.optional_number("blur_sigma_max", config.blur_sigma_max, kAboveZero);
+  visitor.optional_number("solarize_probability", config.solarize_probability, kShare);
+  visitor.optional_number("solarize_threshold", config.solarize_threshold, kShare);
+}
+
 void visit_data(BlockVisitor& visitor, DataConfig& config) {
   visitor.text("source", config.source);
   visitor.number("train_fraction", config.train_fraction, kInsideUnit);
+  visitor.integer("image_size", config.image_size, {.min = 8, .max = 4096});
+  visitor.boolean("grey", config.grey);
+  visitor.boolean("check", config.check);
+  visitor.integer("damaged_max", config.damaged_max, {});
+  visitor.integer("workers", config.workers, {.max = 256});
+  visitor.integer("prefetch", config.prefetch, {.min = 1, .max = 1024});
+  choose(visitor, "recipe", config.recipe, kRecipes);
+  visitor.block("view", BlockOwner::kOurs, [&](BlockVisitor& inner) { visit_view(inner, config.view); });
   visitor.block("augment", BlockOwner::kOurs, [&](BlockVisitor& inner) { visit_augment(inner, config.augment); });
   visitor.block("synthetic", BlockOwner::kOurs, [&](BlockVisitor& inner) {
     inner.integer("images", config.synthetic.images, {.min = 2, .max = 10'000'000});

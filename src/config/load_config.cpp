@@ -141,6 +141,15 @@ void check_together(const Config& config) {
     throw ConfigError("data.augment.scale_min: above scale_max; wanted at most " +
                       Json(config.data.augment.scale_max).dump());
   }
+  const ViewConfig& view = config.data.view;
+  if (view.crop_scale_min.value_or(0.0) > view.crop_scale_max.value_or(1.0)) {
+    throw ConfigError("data.view.crop_scale_min: above crop_scale_max; wanted at most " +
+                      Json(view.crop_scale_max.value_or(1.0)).dump());
+  }
+  if (view.blur_sigma_min.value_or(kBlurSigmaMin) > view.blur_sigma_max.value_or(kBlurSigmaMax)) {
+    throw ConfigError("data.view.blur_sigma_min: above blur_sigma_max; wanted at most " +
+                      Json(view.blur_sigma_max.value_or(kBlurSigmaMax)).dump());
+  }
   if (config.data.source.empty()) {
     throw ConfigError("data.source: empty; name mnist5k, digits, synthetic or a path");
   }

@@ -7,6 +7,7 @@
 
 #include <spillway/app/config/config.hpp>
 #include <spillway/app/data/image_set.hpp>
+#include <spillway/app/data/view_maker.hpp>
 
 namespace spillway::app {
 
@@ -17,12 +18,14 @@ struct BatchView {
   std::uint32_t view = 0;
 };
 
-/// Augmented images as [samples, 1, H, W] float32 in [0, 1], on the CPU. A sample's pixels depend on `which`, its index
-/// and the configuration alone, not on the batch that it is in.
-[[nodiscard]] at::Tensor make_view(const ImageSet& set, std::span<const std::uint32_t> samples,
-                                   const AugmentConfig& config, const BatchView& which);
+/// Augmented images as [samples, channels, H, W] float32 in [0, 1], on the CPU. A sample's pixels depend on `which`,
+/// its index and the configuration alone, not on the batch that it is in.
+[[nodiscard]] at::Tensor make_view(const ViewMaker& views, std::span<const std::uint32_t> samples,
+                                   const BatchView& which);
 
-/// The whole set, not augmented: [size, 1, H, W] float32 in [0, 1], on the CPU.
+/// `count` images from `first` on, not augmented: [count, channels, H, W] float32 in [0, 1], on the CPU.
+[[nodiscard]] at::Tensor make_images(const ImageSet& set, std::uint32_t first, std::uint32_t count);
+/// The whole set.
 [[nodiscard]] at::Tensor make_images(const ImageSet& set);
 
 /// The labels of `samples`: [samples] int64, on the CPU.

@@ -9,9 +9,11 @@
 #include <system_error>
 #include <utility>
 
+#include <spillway/app/data/cifar.hpp>
 #include <spillway/app/data/csv.hpp>
 #include <spillway/app/data/file_bytes.hpp>
 #include <spillway/app/data/idx.hpp>
+#include <spillway/app/data/image_folder.hpp>
 #include <spillway/offload/error.hpp>
 
 namespace spillway::app {
@@ -76,24 +78,63 @@ SplitImages load_idx_pair(const fs::path& images, double train_fraction) {
   return {std::move(train), std::move(test)};
 }
 
-fs::path idx_file_in(const fs::path& folder) {
+std::optional<fs::path> idx_file_in(const fs::path& folder) {
   for (const char* name : {"train-images-idx3-ubyte", "train-images.idx3-ubyte"}) {
     const fs::path path = packed_or_not(folder / name);
     if (fs::exists(path)) {
       return path;
     }
   }
-  throw FormatError(folder.string() +
-                    ": no train-images-idx3-ubyte (or .gz) in this folder; name a CSV or IDX file, or a "
-                    "folder of the MNIST family");
+  return std::nullopt;
 }
 
-Dataset load_path(const fs::path& source, double train_fraction) {
-  const fs::path path = fs::is_directory(source) ? idx_file_in(source) : source;
-  if (idx_labels_name(path.filename().string())) {
-    return {path.string(), load_idx_pair(path, train_fraction), {}};
+ImageSet load_cifar(const std::vector<fs::path>& paths, CifarKind kind) {
+  std::vector<std::string> labels;
+  std::vector<std::vector<std::byte>> contents;
+  std::vector<NamedBytes> files;
+  for (const fs::path& path : paths) {
+    labels.push_back(path.string());
+    contents.push_back(read_image_file(path));
   }
-  return {path.string(), split_by_class(load_csv(path), train_fraction), {}};
+  for (std::size_t i = 0; i < paths.size(); ++i) files.push_back({contents[i], labels[i]});
+  return parse_cifar(files, kind);
+}
+
+/// CIFAR's files, where they are there: data_batch_1.bin … and test_batch.bin, or train.bin and test.bin.
+std::optional<SplitImages> cifar_in(const fs::path& folder) {
+  if (fs::exists(packed_or_not(folder / "data_batch_1.bin"))) {
+    std::vector<fs::path> train;
+    for (const char number : {'1', '2', '3', '4', '5'}) {
+      train.push_back(packed_or_not(folder / (std::string("data_batch_") + number + ".bin")));
+    }
+    return SplitImages{load_cifar(train, CifarKind::kTen),
+                       load_cifar({packed_or_not(folder / "test_batch.bin")}, CifarKind::kTen)};
+  }
+  if (fs::exists(packed_or_not(folder / "train.bin"))) {
+    return SplitImages{load_cifar({packed_or_not(folder / "train.bin")}, CifarKind::kHundred),
+                       load_cifar({packed_or_not(folder / "test.bin")}, CifarKind::kHundred)};
+  }
+  return std::nullopt;
+}
+
+Dataset load_folder(const fs::path& folder, const DataConfig& config) {
+  if (const auto idx = idx_file_in(folder)) return {idx->string(), load_idx_pair(*idx, config.train_fraction), {}};
+  if (auto cifar = cifar_in(folder)) return {folder.string(), std::move(*cifar), {}};
+  if (is_image_folder(folder)) {
+    FolderImages loaded = load_image_folder(folder, config);
+    return {folder.string(), std::move(loaded.images), std::move(loaded.notes)};
+  }
+  throw FormatError(folder.string() +
+                    ": neither train-images-idx3-ubyte (or .gz), nor CIFAR's data_batch_1.bin or train.bin, nor "
+                    "sub-folders with images in this folder; name a CSV or IDX file, or a folder of one of these");
+}
+
+Dataset load_path(const fs::path& path, const DataConfig& config) {
+  if (fs::is_directory(path)) return load_folder(path, config);
+  if (idx_labels_name(path.filename().string())) {
+    return {path.string(), load_idx_pair(path, config.train_fraction), {}};
+  }
+  return {path.string(), split_by_class(load_csv(path), config.train_fraction), {}};
 }
 
 Dataset load_digits(const DataFolders& folders, double train_fraction) {
@@ -134,7 +175,7 @@ Dataset load_source(const DataConfig& config, std::uint64_t seed, const DataFold
   if (config.source == "synthetic") {
     return {"synthetic", split_by_class(make_synthetic(config.synthetic, seed), config.train_fraction), {}};
   }
-  return load_path(config.source, config.train_fraction);
+  return load_path(config.source, config);
 }
 
 }  // namespace
@@ -159,6 +200,10 @@ DataFolders default_data_folders() {
 
 Dataset load_dataset(const DataConfig& config, std::uint64_t seed, const DataFolders& folders) {
   Dataset dataset = load_source(config, seed, folders);
+  if (config.grey) {
+    dataset.images.train = grey_set(std::move(dataset.images.train));
+    dataset.images.test = grey_set(std::move(dataset.images.test));
+  }
   for (const bool train : {true, false}) {
     if ((train ? dataset.images.train : dataset.images.test).size() == 0) {
       throw FormatError(dataset.name + ": no image left to " + (train ? "train" : "test") +

@@ -27,8 +27,9 @@ struct Dataset {
 };
 
 /// Loads what `config.source` names, and splits it into a training and a test set (split_by_class), unless the files
-/// bring a test set: an IDX file "train-…" has its "t10k-…" beside it. gzip is recognised by content.
-/// `seed` is used by the synthetic set alone.
+/// bring a test set: an IDX file "train-…" has its "t10k-…" beside it, CIFAR its test file, a folder of images `test`
+/// or `val` beside `train`. gzip is recognised by content. Image files stay where they are (load_image_folder). `seed`
+/// is used by the synthetic set alone.
 /// @throws IoError where a file can't be read; FormatError where its content is wrong, or leaves no image to train or
 /// to test on.
 [[nodiscard]] Dataset load_dataset(const DataConfig& config, std::uint64_t seed,

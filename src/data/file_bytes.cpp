@@ -13,17 +13,17 @@ namespace {
 
 [[noreturn]] void fail(const std::string& operation, const std::filesystem::path& path, std::uint64_t bytes,
                        int error_number) {
-  throw IoError(
-      {.operation = operation,
-       .path = path.string(),
-       .bytes = bytes,
-       .error_number = error_number,
-       .advice = "data.source (--data) wants mnist5k, digits, synthetic, or a CSV or IDX file that can be read"});
+  throw IoError({.operation = operation,
+                 .path = path.string(),
+                 .bytes = bytes,
+                 .error_number = error_number,
+                 .advice = "data.source (--data) wants mnist5k, digits, synthetic, or a CSV or IDX file or a folder of "
+                           "images that can be read"});
 }
 
 }  // namespace
 
-std::vector<std::byte> read_image_file(const std::filesystem::path& path) {
+std::vector<std::byte> read_file(const std::filesystem::path& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) {
@@ -41,6 +41,11 @@ std::vector<std::byte> read_image_file(const std::filesystem::path& path) {
   if (!file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size))) {
     fail("read", path, size, errno);
   }
+  return bytes;
+}
+
+std::vector<std::byte> read_image_file(const std::filesystem::path& path) {
+  std::vector<std::byte> bytes = read_file(path);
   return is_gzip(bytes) ? gunzip(bytes, path.string()) : bytes;
 }
 

@@ -10,7 +10,7 @@ namespace spillway::app {
 /// Turns images into features: what a ProjectedEncoder has before its head.
 class Backbone : public torch::nn::Module {
  public:
-  /// [N, 1, H, W] floating point to [N, feature_dim()].
+  /// [N, channels, H, W] floating point to [N, feature_dim()].
   virtual at::Tensor forward(const at::Tensor& images) = 0;
   [[nodiscard]] virtual std::int64_t feature_dim() const = 0;
 };

@@ -29,8 +29,8 @@ std::int64_t signed_of(std::uint64_t value) { return static_cast<std::int64_t>(v
 
 class SmallCnn final : public Backbone {
  public:
-  SmallCnn(const std::vector<std::uint64_t>& channels, std::int64_t groups) {
-    std::int64_t in = 1;
+  SmallCnn(std::int64_t colours, const std::vector<std::uint64_t>& channels, std::int64_t groups) {
+    std::int64_t in = colours;
     for (const std::uint64_t channel_count : channels) {
       const std::int64_t out = signed_of(channel_count);
       const std::string number = std::to_string(convolutions_.size() + 1);
@@ -106,7 +106,7 @@ ResNetOptions resnet_options(const EncoderConfig& config, ImageGeometry geometry
 std::shared_ptr<Backbone> make_backbone(const EncoderConfig& config, ImageGeometry geometry, std::int64_t groups) {
   switch (config.kind) {
     case EncoderKind::kMlp:
-      return std::make_shared<Mlp>(geometry.width * geometry.height, config.hidden, groups);
+      return std::make_shared<Mlp>(geometry.channels * geometry.width * geometry.height, config.hidden, groups);
     case EncoderKind::kSmallCnn:
       break;
     case EncoderKind::kResNet18:
@@ -114,7 +114,7 @@ std::shared_ptr<Backbone> make_backbone(const EncoderConfig& config, ImageGeomet
     case EncoderKind::kResNet50:
       return make_resnet(resnet_options(config, geometry, groups));
   }
-  return std::make_shared<SmallCnn>(config.channels, groups);
+  return std::make_shared<SmallCnn>(geometry.channels, config.channels, groups);
 }
 
 template <typename Dict>

@@ -11,10 +11,11 @@
 
 namespace spillway::app {
 
-/// Pixels of an image, one channel.
+/// Pixels of an image.
 struct ImageGeometry {
   std::int64_t width = 0;
   std::int64_t height = 0;
+  std::int64_t channels = 1;
 };
 
 /// A parameter or buffer. The tensor shares storage with the network.
@@ -43,12 +44,12 @@ class ProjectedEncoder {
   ProjectedEncoder& operator=(ProjectedEncoder&&) noexcept;
   ~ProjectedEncoder();
 
-  /// What the contrastive loss compares: [N, 1, H, W] float32 to [N, projection_dim] float32, rows of length 1. Layers
-  /// compute in the type of their weights; what comes out is float32.
+  /// What the contrastive loss compares: [N, channels, H, W] float32 to [N, projection_dim] float32, rows of length 1.
+  /// Layers compute in the type of their weights; what comes out is float32.
   [[nodiscard]] at::Tensor project(const at::Tensor& images);
   /// The same before the rows are brought to length 1.
   [[nodiscard]] at::Tensor projection(const at::Tensor& images);
-  /// What is evaluated: [N, 1, H, W] float32 to [N, feature_dim()] float32.
+  /// What is evaluated: [N, channels, H, W] float32 to [N, feature_dim()] float32.
   [[nodiscard]] at::Tensor features(const at::Tensor& images);
   [[nodiscard]] std::int64_t feature_dim() const noexcept;
 

@@ -19,7 +19,7 @@ struct ResNetOptions {
 ///
 /// Names and shapes of parameters and buffers are torchvision's, without fc: conv1.weight, bn1.num_batches_tracked,
 /// layer1.0.conv1.weight, layer2.0.downsample.0.weight, … The CIFAR stem differs in one: conv1.weight is
-/// [64, 3, 3, 3]. Images have one channel, weights three: grey is shown in all three, so that weights which were
+/// [64, 3, 3, 3]. Weights have three channels: grey is shown in all three, so that weights which were
 /// trained on colour images fit. As in torchvision the stride of a block of three layers is in its 3 × 3 convolution.
 /// Convolutions are drawn as He et al. 2015 say, by fan-out; batch-norms start at 1 and 0.
 /// Sources: He et al. 2016, "Deep residual learning", table 1; Chen et al. 2020, app. B.9 (the CIFAR stem); Goyal et

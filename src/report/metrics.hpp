@@ -23,7 +23,8 @@ struct StepMetrics {
   double loss_scale = 1.0;
   bool skipped = false;  ///< The optimizer left the weights alone.
   double step_s = 0.0;
-  double stall_s = 0.0;  ///< Of step_s, waiting for a transfer that was not hidden.
+  double data_stall_s = 0.0;  ///< Waited for images; not written to the file.
+  double stall_s = 0.0;       ///< Of step_s, waiting for a transfer that was not hidden.
   double samples_per_s = 0.0;
   std::uint64_t read_bytes = 0;
   std::uint64_t write_bytes = 0;

@@ -97,6 +97,7 @@ Json to_json(const Summary& summary) {
       {"accuracy", accuracy_json(summary)},
       {"seconds", summary.seconds},
       {"stall_share", summary.stall_share},
+      {"data_stall_share", summary.data_stall_share},
       {"read_bytes", summary.read_bytes},
       {"write_bytes", summary.write_bytes},
       {"predicted_read_bytes", summary.predicted_read_bytes},
@@ -121,6 +122,7 @@ Summary summary_of(const Json& json) {
   if (const Json* const accuracy = json.find("accuracy")) read(*accuracy, "knn", summary.knn_accuracy);
   read(json, "seconds", summary.seconds);
   read(json, "stall_share", summary.stall_share);
+  read(json, "data_stall_share", summary.data_stall_share);
   read(json, "read_bytes", summary.read_bytes);
   read(json, "write_bytes", summary.write_bytes);
   read(json, "predicted_read_bytes", summary.predicted_read_bytes);

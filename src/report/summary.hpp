@@ -29,7 +29,8 @@ struct Summary {
   Accuracies accuracy;      ///< By a few labels.
   Accuracies knn_accuracy;  ///< By nearest neighbours.
   double seconds = 0.0;
-  double stall_share = 0.0;  ///< Of the time in steps, 0 to 1.
+  double stall_share = 0.0;       ///< Of the time in steps, 0 to 1.
+  double data_stall_share = 0.0;  ///< The same of what training waited for its images.
   std::uint64_t read_bytes = 0;
   std::uint64_t write_bytes = 0;
   std::uint64_t predicted_read_bytes = 0;  ///< What was said before the first step of a run to its end.

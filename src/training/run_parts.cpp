@@ -40,7 +40,7 @@ OutsideBytes outside_bytes(const Config& config, const TrainingMethod& method, c
 RunParts::RunParts(const Config& config, const ImageSet& images, RunRanks& ranks, offload::LogSink log,
                    std::shared_ptr<offload::Trace> trace)
     : tiers_(make_tiers(config, std::move(log), trace)),
-      method_(make_method(config, {images.width, images.height}, tiers_, ranks.others())),
+      method_(make_method(config, {images.width, images.height, images.channels}, tiers_, ranks.others())),
       optimizer_(make_optimizer(config, parameters_of(*method_), tiers_, ranks.gradient_groups())),
       step_(config, images, *method_, *optimizer_, ranks.all(), trace.get()),
       forecast_(config.has_bank() ? std::optional(bank_options(config)) : std::nullopt, optimizer_->next_step_bytes(),

@@ -87,7 +87,10 @@ void RunRecord::add(const StepMetrics& metrics, bool as_predicted) {
   summary_.read_bytes += metrics.read_bytes;
   summary_.write_bytes += metrics.write_bytes;
   stall_s_ += metrics.stall_s;
+  // A mean that goes on where a checkpoint had it.
+  const double data_stall_s = summary_.data_stall_share * steps_s_ + metrics.data_stall_s;
   steps_s_ += metrics.step_s;
+  summary_.data_stall_share = steps_s_ > 0.0 ? data_stall_s / steps_s_ : 0.0;
 }
 
 RunProgress RunRecord::so_far() const {

@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -209,11 +211,13 @@ void Run::step(std::uint64_t index) {
   set_rate(parts_.optimizer(), rate);
   parts_.method().begin_step(index, plan_.steps());
   const Reading before(parts_.tiers().stats());
+  const std::uint64_t data_stall_before = parts_.step().data_stats().stall_ns;
   const Clock::time_point start = Clock::now();
   const StepResult result = parts_.step().run(*order_, place);
   evaluation_.weights_changed();
   StepMetrics metrics;
   metrics.step_s = std::chrono::duration<double>(Clock::now() - start).count();
+  metrics.data_stall_s = static_cast<double>(parts_.step().data_stats().stall_ns - data_stall_before) * 1e-9;
   const Reading after(parts_.tiers().stats());
   metrics.step = index + 1;
   metrics.epoch = place.epoch;
@@ -275,6 +279,20 @@ void Run::write_trace() {
                        : "the trace could not be written to " + *options_.trace);
 }
 
+/// A file that one rank alone finds damaged, or lacks, would have the ranks train on different sets.
+void compare_images(const SplitImages& images, RunRanks& ranks) {
+  if (ranks.alone()) return;
+  const std::string own = std::to_string(images.train.size()) + " images to train on and " +
+                          std::to_string(images.test.size()) + " to test on, with hash " +
+                          std::to_string(contents_hash(images));
+  const std::vector<std::string> found = ranks.exchange(own);
+  for (std::size_t rank = 1; rank < found.size(); ++rank) {
+    if (found[rank] == found.front()) continue;
+    throw Error("the ranks have different images: rank 0 has " + found.front() + ", rank " + std::to_string(rank) +
+                " has " + found[rank] + "; give all of them the same files");
+  }
+}
+
 }  // namespace
 
 Summary train(const Config& config, const TrainOptions& options) {
@@ -284,6 +302,7 @@ Summary train(const Config& config, const TrainOptions& options) {
   at::manual_seed(config.seed);
   Dataset dataset;
   distributed::together(ranks.all(), "load its images", [&] { dataset = load_dataset(config.data, config.seed); });
+  compare_images(dataset.images, ranks);
   return Run(config, options, ranks, std::move(dataset), std::move(start.point))();
 }
 

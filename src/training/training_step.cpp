@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/from_blob.h>
 
 #include <spillway/app/data/batches.hpp>
 #include <spillway/app/training/non_finite.hpp>
@@ -21,6 +23,15 @@ namespace {
 
 constexpr std::uint32_t kKeyOrderPurpose = 0x4B000000U;
 
+/// One of the two views; the tensor keeps the memory alive.
+at::Tensor view_of(const std::shared_ptr<const ReadViews>& read, std::size_t which, const ImageSet& set) {
+  const std::span<float> values = read->view(which);
+  const auto rows = static_cast<std::int64_t>(values.size() / set.image_numel());
+  if (rows == 0) return at::empty({0, set.channels, set.height, set.width}, at::kFloat);
+  return at::from_blob(
+      values.data(), {rows, set.channels, set.height, set.width}, [read](void*) {}, at::kFloat);
+}
+
 }  // namespace
 
 TrainingStep::TrainingStep(const Config& config, const ImageSet& images, TrainingMethod& method,
@@ -31,7 +42,13 @@ TrainingStep::TrainingStep(const Config& config, const ImageSet& images, Trainin
       optimizer_(optimizer),
       ranks_(ranks),
       trace_(trace),
-      precision_(config, ranks) {
+      precision_(config, ranks),
+      plan_(config, images.size(),
+            {static_cast<std::uint64_t>(ranks.rank()), static_cast<std::uint64_t>(ranks.world_size())}),
+      place_{static_cast<std::uint64_t>(ranks.rank()), static_cast<std::uint64_t>(ranks.world_size())},
+      maker_(images, config.data, config.method),
+      reader_(maker_, config.seed, [this](std::uint64_t index) { return batch_of_run(index); },
+              {.workers = config.data.workers, .prefetch = config.data.prefetch}) {
   for (const NamedTensor& parameter : method_.parameters()) parameters_.push_back(parameter.tensor);
 }
 
@@ -85,14 +102,26 @@ std::span<const std::uint32_t> TrainingStep::samples_of(const Window& window, co
   return window.order.micro_batch(window.place.window, static_cast<std::uint64_t>(ranks_.rank()), micro.number);
 }
 
-ViewPair TrainingStep::views(const Window& window, const MicroBatch& micro) const {
+/// This rank's micro-batch `index` of the run, counting those that are empty.
+std::optional<SampleBatch> TrainingStep::batch_of_run(std::uint64_t index) {
+  const std::uint64_t step = index / config_.gradient_accumulation_steps;
+  if (step >= plan_.steps()) return std::nullopt;
+  const StepPlace place = plan_.place(step);
+  if (!ahead_ || ahead_->first != place.epoch) ahead_.emplace(place.epoch, plan_.order(place.epoch));
+  const std::span<const std::uint32_t> samples =
+      ahead_->second.micro_batch(place.window, place_.rank, index % config_.gradient_accumulation_steps);
+  return SampleBatch{static_cast<std::uint32_t>(place.epoch), {samples.begin(), samples.end()}};
+}
+
+ViewPair TrainingStep::views(const Window& window, const MicroBatch& micro) {
   const std::span<const std::uint32_t> samples = samples_of(window, micro);
   const auto epoch = static_cast<std::uint32_t>(window.place.epoch);
   const auto batch =
       static_cast<std::uint32_t>(window.place.window * config_.gradient_accumulation_steps + micro.number);
-  const AugmentConfig& augment = config_.data.augment;
-  return {.view0 = make_view(images_, samples, augment, {config_.seed, epoch, 0}),
-          .view1 = make_view(images_, samples, augment, {config_.seed, epoch, 1}),
+  const std::uint64_t step = window.place.epoch * plan_.steps_per_epoch() + window.place.window;
+  const auto read = reader_.take(step * config_.gradient_accumulation_steps + micro.number);
+  return {.view0 = view_of(read, 0, images_),
+          .view1 = view_of(read, 1, images_),
           .labels = make_labels(images_, samples),
           .key_order = {config_.seed, kKeyOrderPurpose, epoch, batch},
           .all_rows = static_cast<std::int64_t>(micro.rows)};

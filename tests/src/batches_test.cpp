@@ -17,6 +17,8 @@ const ImageSet& small_set() {
   return set;
 }
 
+ViewMaker views(const DataConfig& config = {}) { return {small_set(), config, Method::kMoco}; }
+
 TEST(Batches, HoldTheWholeSetAsImagesAndLabels) {
   const at::Tensor images = make_images(small_set());
   EXPECT_EQ(images.sizes(), (std::vector<std::int64_t>{12, 1, 6, 6}));
@@ -29,7 +31,7 @@ TEST(Batches, HoldTheWholeSetAsImagesAndLabels) {
 
 TEST(Batches, HoldTheSamplesThatWereAskedForInThatOrder) {
   const std::vector<std::uint32_t> samples = {5, 0, 11};
-  const at::Tensor view = make_view(small_set(), samples, {.enabled = false}, {});
+  const at::Tensor view = make_view(views({.augment = {.enabled = false}}), samples, {});
   const at::Tensor wanted = make_images(small_set()).index_select(0, at::tensor({5, 0, 11}, at::kLong));
   EXPECT_TRUE(at::equal(view, wanted));
 }
@@ -38,19 +40,18 @@ TEST(Batches, GiveASampleTheSamePixelsInWhateverBatchItIs) {
   const BatchView which{.seed = 1, .epoch = 2, .view = 1};
   const std::vector<std::uint32_t> two = {3, 4};
   const std::vector<std::uint32_t> three = {4, 9, 3};
-  const at::Tensor first = make_view(small_set(), two, {}, which);
-  const at::Tensor second = make_view(small_set(), three, {}, which);
+  const at::Tensor first = make_view(views(), two, which);
+  const at::Tensor second = make_view(views(), three, which);
   EXPECT_TRUE(at::equal(first[0], second[2]));
   EXPECT_TRUE(at::equal(first[1], second[0]));
 }
 
 TEST(Batches, GiveTwoViewsOfASampleDifferentPixels) {
   const std::vector<std::uint32_t> samples = {3};
-  EXPECT_FALSE(
-      at::equal(make_view(small_set(), samples, {}, {.view = 0}), make_view(small_set(), samples, {}, {.view = 1})));
+  EXPECT_FALSE(at::equal(make_view(views(), samples, {.view = 0}), make_view(views(), samples, {.view = 1})));
 }
 
-TEST(Batches, MayBeEmpty) { EXPECT_EQ(make_view(small_set(), {}, {}, {}).size(0), 0); }
+TEST(Batches, MayBeEmpty) { EXPECT_EQ(make_view(views(), {}, {}).size(0), 0); }
 
 }  // namespace
 }  // namespace spillway::app::batches_test

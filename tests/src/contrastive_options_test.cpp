@@ -198,7 +198,7 @@ struct OneStep {
     for (std::uint64_t micro = 0; micro < config.gradient_accumulation_steps; ++micro) {
       const auto samples = order.micro_batch(0, 0, micro);
       const auto view = [&](std::uint32_t which) {
-        return make_view(images, samples, config.data.augment, {config.seed, 0, which});
+        return make_view(ViewMaker(images, config.data, config.method), samples, {config.seed, 0, which});
       };
       const std::vector<at::Tensor> embedded = method->window_loss()->embed({.view0 = view(0), .view1 = view(1)});
       for (std::size_t i = 0; i < views.size(); ++i) views[i].push_back(embedded[i]);

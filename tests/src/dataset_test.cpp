@@ -120,7 +120,8 @@ TEST(Dataset, NamesAPathThatIsMissing) {
 
 TEST(Dataset, RefusesAFolderWithoutImages) {
   const test::TempDir folder;
-  EXPECT_THAT(message_of<FormatError>([&] { (void)load(folder.path()); }), HasSubstr("no train-images-idx3-ubyte"));
+  EXPECT_THAT(message_of<FormatError>([&] { (void)load(folder.path()); }),
+              AllOf(HasSubstr("neither train-images-idx3-ubyte"), HasSubstr("sub-folders")));
 }
 
 TEST(Dataset, NamesATruncatedFileByItsPath) {

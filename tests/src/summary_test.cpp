@@ -27,6 +27,7 @@ const Summary kSummary{.steps = 4,
                        .knn_accuracy = {.raw = 60.5, .untrained = 61.5, .trained = 90.5},
                        .seconds = 12.5,
                        .stall_share = 0.125,
+                       .data_stall_share = 0.0625,
                        .read_bytes = 4 * 4096,
                        .write_bytes = 4 * 8192,
                        .device = {.budget_bytes = 1, .peak_bytes = 2},
@@ -49,10 +50,10 @@ std::vector<std::string> names(const Json& json) {
 
 TEST(Summary, HasTheDocumentedFields) {
   const Json json = to_json(kSummary);
-  EXPECT_THAT(names(json),
-              ElementsAre("steps", "skipped_steps", "loss_first", "loss_last", "accuracy", "seconds", "stall_share",
-                          "read_bytes", "write_bytes", "predicted_read_bytes", "predicted_write_bytes",
-                          "steps_off_prediction", "tiers", "peak_rss_bytes", "threads", "weights_xxh3"));
+  EXPECT_THAT(names(json), ElementsAre("steps", "skipped_steps", "loss_first", "loss_last", "accuracy", "seconds",
+                                       "stall_share", "data_stall_share", "read_bytes", "write_bytes",
+                                       "predicted_read_bytes", "predicted_write_bytes", "steps_off_prediction", "tiers",
+                                       "peak_rss_bytes", "threads", "weights_xxh3"));
   EXPECT_THAT(names(*json.find("accuracy")), ElementsAre("raw", "untrained", "trained", "knn"));
   EXPECT_EQ(json.find("accuracy")->find("knn")->dump(), R"({"raw":60.5,"untrained":61.5,"trained":90.5})");
   EXPECT_THAT(names(*json.find("tiers")), ElementsAre("device", "host", "disk"));

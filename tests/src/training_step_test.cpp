@@ -139,7 +139,7 @@ TEST(TrainingStep, WeighsMicroBatchesByTheirRows) {
   for (const std::uint64_t micro : {0U, 1U}) {
     const auto samples = order.micro_batch(1, 0, micro);
     const auto view = [&](std::uint32_t which) {
-      return make_view(reference.images, samples, config.data.augment, {config.seed, 0, which});
+      return make_view(ViewMaker(reference.images, config.data, config.method), samples, {config.seed, 0, which});
     };
     const double loss = reference.moco.loss({view(0), view(1)}).item<double>();
     expected += loss * static_cast<double>(samples.size()) / 7.0;

@@ -95,6 +95,10 @@ INSTANTIATE_TEST_SUITE_P(
         WrongConfig{R"({"data": {"train_fraction": 1.0}})", "data.train_fraction: wanted", "below 1.0"},
         WrongConfig{R"({"data": {"source": ""}})", "data.source: empty", "mnist5k"},
         WrongConfig{R"({"data": {"augment": {"scale_min": 2}}})", "data.augment.scale_min: above scale_max", "1.2"},
+        WrongConfig{R"({"data": {"view": {"crop_scale_max": 0.5, "crop_scale_min": 0.6}}})",
+                    "data.view.crop_scale_min: above crop_scale_max", "0.5"},
+        WrongConfig{R"({"data": {"view": {"blur_sigma_min": 3}}})", "data.view.blur_sigma_min: above", "2.0"},
+        WrongConfig{R"({"data": {"recipe": "crop"}})", "data.recipe: wanted", "moco_v2"},
         WrongConfig{R"({"data": {"augment": {"translate": 2}}})", "data.augment.translate: wanted", "number 2"},
         WrongConfig{R"({"evaluation": {"l2": 0}})", "evaluation.l2: wanted a number above 0", "number 0"},
         WrongConfig{R"({"offload": {"host_bytes": 0}})", "offload.host_bytes: wanted", "number 0"}));
