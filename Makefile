@@ -13,7 +13,7 @@ help:
 	@echo "make test          set up, build everything, and run every test"
 	@echo "make build         set up and build everything"
 	@echo "make bench         build and run the micro-benchmarks and 'spillway bench io'"
-	@echo "make peers         install what 'spillway bench' measures beside: fio and DeepSpeed"
+	@echo "make peers         install what 'spillway bench' measures beside: fio, DeepSpeed, torchvision"
 	@echo "make test-asan     the tests of offload/ under address and undefined-behaviour sanitizer"
 	@echo "make test-tsan     the same under thread sanitizer"
 	@echo "make fuzz          every fuzzer for FUZZ_SECONDS ($(FUZZ_SECONDS)) seconds"

@@ -1,10 +1,11 @@
 # What Spillway is measured beside. Sourced by scripts/bootstrap; uses its variables and functions.
 #
-# $cache/peers/deepspeed_io and deepspeed_step are programs that measure DeepSpeed's async_io and ZeRO-3 on demand (the
-# scripts of the same names in bench/peers say how they are talked to); `spillway bench` looks for them there. fio is a
-# system package.
+# $cache/peers/deepspeed_io, deepspeed_step and data_loader are programs that measure DeepSpeed's async_io and ZeRO-3 and
+# torchvision's DataLoader on demand (the scripts of the same names in bench/peers say how they are talked to); `spillway
+# bench` looks for them there. fio is a system package.
 
 readonly deepspeed_version=0.19.8
+readonly torchvision_version=0.26.0 # Of torch 2.11.0.
 readonly deepspeed_needs=(einops hjson msgpack ninja "numpy<3" packaging psutil py-cpuinfo "pydantic>=2" tqdm)
 readonly torch_needs=(filelock typing-extensions sympy networkx jinja2 fsspec "setuptools<82" wheel)
 
@@ -13,6 +14,8 @@ peers() {
   with_cache_lock install_deepspeed
   say "$("$cache/peers/deepspeed_io" </dev/null)"
   say "$("$cache/peers/deepspeed_step" </dev/null)"
+  with_cache_lock install_torchvision
+  say "$("$cache/peers/data_loader" </dev/null)"
 }
 
 # The torch that was fetched for its libraries serves a Python of the version that its wheel is for; another Python
@@ -52,4 +55,23 @@ EOT
   done
   logged peers-op "$folder/deepspeed_io" || die "DeepSpeed's async_io does not work here"
   touch "$venv/.complete-$deepspeed_version"
+}
+
+# Into the environment that is there, beside its torch.
+install_torchvision() {
+  local folder="$cache/peers" venv="$cache/peers/deepspeed"
+  if [ ! -f "$venv/.complete-torchvision-$torchvision_version" ]; then
+    say "installing torchvision $torchvision_version (once) into $folder"
+    logged peers-torchvision "$venv/bin/python" -m pip install "numpy<3" pillow &&
+      logged peers-torchvision "$venv/bin/python" -m pip install --no-deps "torchvision==$torchvision_version" ||
+      die "could not install torchvision"
+  fi
+  cat >"$folder/data_loader" <<'EOT'
+#!/bin/sh
+here=$(dirname "$0")
+exec "$here/deepspeed/bin/python" "$here/data_loader.py"
+EOT
+  chmod +x "$folder/data_loader"
+  "$folder/data_loader" </dev/null >/dev/null || die "torchvision's DataLoader does not work here"
+  touch "$venv/.complete-torchvision-$torchvision_version"
 }

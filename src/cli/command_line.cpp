@@ -26,10 +26,6 @@ constexpr std::array kAbsentCommands = {
     Absent{"export", "the weights are in a checkpoint's rank_0.safetensors, which every reader of the format takes"},
 };
 
-constexpr std::array kAbsentBenches = {
-    Absent{"data", "`spillway bench io` is the bench that there is"},
-};
-
 [[noreturn]] void refuse(const std::string& what, std::string_view instead) {
   throw ConfigError(what + ": not in this version; " + std::string(instead));
 }
@@ -60,7 +56,8 @@ void add_run_options(CLI::App* train, TrainFlags& flags) {
   const auto methods = method_names();
   train->add_option("--method", flags.method, "moco, simclr, supcon, byol or simsiam")
       ->check(CLI::IsMember(std::vector<std::string>(methods.begin(), methods.end())));
-  train->add_option("--data", flags.data, "mnist5k, digits, synthetic, or the path of a CSV or IDX file or IDX folder");
+  train->add_option("--data", flags.data,
+                    "mnist5k, digits, synthetic, or a path: CSV or IDX file, folder of images, IDX or CIFAR");
   train->add_option("--encoder", flags.encoder, "small_cnn, mlp, resnet18, resnet34 or resnet50");
   CLI::Option* epochs =
       train->add_option("--epochs", flags.epochs, "Passes over the images")->check(whole_number_from(1));
@@ -166,11 +163,25 @@ void add_bench_step(CLI::App& bench, BenchStepOptions& options) {
   refuse_report(*step);
 }
 
+void add_bench_data(CLI::App& bench, BenchDataOptions& options) {
+  CLI::App* data = bench.add_subcommand("data", "Images read, decoded and augmented beside torchvision's DataLoader");
+  data->add_option("--json", options.json, "Write the results to this file");
+  data->add_option("--data", options.data, "Folder of classes with image files (files that are made for it)");
+  data->add_option("--images", options.images, "Files that are made (512)")->check(whole_number_from(1));
+  data->add_option("--workers", options.workers, "Threads, and processes of the DataLoader (2)")
+      ->check(whole_number_from(1));
+  data->add_option("--rounds", options.rounds, "Rounds of each row (11)")->check(whole_number_from(1));
+  data->add_option("--rows", options.rows, "Measure these rows alone: simclr_224")->delimiter(',');
+  data->add_option("--peers", options.peers_folder, "Folder that `scripts/bootstrap peers` filled");
+  refuse_report(*data);
+}
+
 struct BenchOptions {
   BenchIoOptions io;
   BenchOptimizerOptions optimizer;
   BenchBankOptions bank;
   BenchStepOptions step;
+  BenchDataOptions data;
 };
 
 void add_bench(CLI::App& app, BenchOptions& all) {
@@ -179,6 +190,7 @@ void add_bench(CLI::App& app, BenchOptions& all) {
   add_bench_optimizer(*bench, all.optimizer);
   add_bench_bank(*bench, all.bank);
   add_bench_step(*bench, all.step);
+  add_bench_data(*bench, all.data);
   CLI::App* io = bench->add_subcommand("io", "Reads and overwrites of the storage engine beside what the disk can do");
   io->add_option("--json", options.json, "Write the results to this file");
   io->add_option("--nvme-path", options.nvme_path, "Folder on the disk that is measured (the current one)");
@@ -189,7 +201,6 @@ void add_bench(CLI::App& app, BenchOptions& all) {
   io->add_option("--rows", options.rows, "Measure these rows alone: read,overwrite,…")->delimiter(',');
   io->add_option("--peers", options.peers_folder, "Folder that `scripts/bootstrap peers` filled");
   refuse_report(*io);
-  for (const Absent& absent : kAbsentBenches) add_absent_command(*bench, "spillway bench ", absent);
 }
 
 /// CLI11's own words, on one line, with where to read on.
@@ -241,6 +252,7 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   if (bench->got_subcommand("optimizer")) return benches.optimizer;
   if (bench->got_subcommand("bank")) return benches.bank;
   if (bench->got_subcommand("step")) return benches.step;
+  if (bench->got_subcommand("data")) return benches.data;
   throw ConfigError("spillway bench: which bench? `spillway bench --help` lists them");
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <spillway/app/bench/bench_bank.hpp>
+#include <spillway/app/bench/bench_data.hpp>
 #include <spillway/app/bench/bench_io.hpp>
 #include <spillway/app/bench/bench_optimizer.hpp>
 #include <spillway/app/bench/bench_step.hpp>
@@ -63,7 +64,7 @@ struct Information {
 };
 
 using Command = std::variant<Information, TrainFlags, BenchIoOptions, BenchOptimizerOptions, BenchBankOptions,
-                             BenchStepOptions, ProbeFlags, PlanFlags, EvalFlags>;
+                             BenchStepOptions, BenchDataOptions, ProbeFlags, PlanFlags, EvalFlags>;
 
 /// Reads the command line, without the program's name.
 /// @throws ConfigError with one line for whatever is not understood: an unknown or contradictory flag, a value of the

@@ -10,6 +10,7 @@
 #include <c10/util/Logging.h>
 
 #include <spillway/app/bench/bench_bank.hpp>
+#include <spillway/app/bench/bench_data.hpp>
 #include <spillway/app/bench/bench_io.hpp>
 #include <spillway/app/bench/bench_optimizer.hpp>
 #include <spillway/app/bench/bench_step.hpp>
@@ -40,6 +41,7 @@ int run(const std::vector<std::string>& arguments) {
   if (const auto* bench = std::get_if<BenchOptimizerOptions>(&command)) return run_bench_optimizer(*bench);
   if (const auto* bench = std::get_if<BenchBankOptions>(&command)) return run_bench_bank(*bench);
   if (const auto* bench = std::get_if<BenchStepOptions>(&command)) return run_bench_step(*bench);
+  if (const auto* bench = std::get_if<BenchDataOptions>(&command)) return run_bench_data(*bench);
   return run_bench_io(std::get<BenchIoOptions>(command));
 }
 

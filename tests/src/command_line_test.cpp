@@ -129,7 +129,7 @@ TEST(CommandLine, SaysOfWhatIsStillMissingThatItIs) {
                                                          {"export", "run", "--format", "torch"},
                                                          {"bench", "optimizer", "--report", "a"},
                                                          {"bench", "bank", "--report", "a"},
-                                                         {"bench", "data"},
+                                                         {"bench", "data", "--report", "a"},
                                                          {"bench", "io", "--report", "a"},
                                                          {"train", "--nproc", "2"}};
   for (const auto& arguments : missing) {
