@@ -92,23 +92,31 @@ install_to() {
   "$(cmake_program)" --install "$root/build/default" --prefix "$prefix"
 }
 
-# Runs every fuzzer for $1 seconds on its corpus in tests/fuzz/corpus; new finds stay in the build folder.
+# One fuzzer for so many seconds: one_fuzzer program seconds.
+one_fuzzer() {
+  local fuzzer=$1 seconds=$2 folder="$root/build/fuzz" name corpus
+  name=$(basename "$fuzzer")
+  corpus=("$folder/corpus/$name")
+  mkdir -p "${corpus[0]}" "$folder/crashes"
+  [ ! -d "$root/tests/fuzz/corpus/$name" ] || corpus+=("$root/tests/fuzz/corpus/$name")
+  say "fuzzing $name for $seconds s"
+  logged "fuzz-$name" "$fuzzer" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+    -artifact_prefix="$folder/crashes/$name-" "${corpus[@]}" || die "$name failed; its input is in $folder/crashes"
+  say "$name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$logs/fuzz-$name.log") inputs, no failure"
+}
+
+# Runs every fuzzer for $1 seconds on its corpus in tests/fuzz/corpus, two at a time; new finds stay in the build folder.
 fuzz() {
-  local seconds=${1:?how many seconds?} folder="$root/build/fuzz" fuzzer name corpus count=0
+  local seconds=${1:?how many seconds?} fuzzers fuzzer failed=0
   build fuzz
-  for fuzzer in "$folder"/fuzzers/*; do
-    [ -x "$fuzzer" ] || continue
-    name=$(basename "$fuzzer")
-    corpus=("$folder/corpus/$name")
-    mkdir -p "${corpus[0]}" "$folder/crashes"
-    [ ! -d "$root/tests/fuzz/corpus/$name" ] || corpus+=("$root/tests/fuzz/corpus/$name")
-    say "fuzzing $name for $seconds s"
-    logged "fuzz-$name" "$fuzzer" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-      -artifact_prefix="$folder/crashes/$name-" "${corpus[@]}" || die "$name failed; its input is in $folder/crashes"
-    say "$name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$logs/fuzz-$name.log") inputs, no failure"
-    count=$((count + 1))
+  fuzzers=("$root"/build/fuzz/fuzzers/*_fuzzer)
+  [ -x "${fuzzers[0]}" ] || die "there is no fuzzer in $root/build/fuzz/fuzzers"
+  for fuzzer in "${fuzzers[@]}"; do
+    while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n || failed=1; done
+    (one_fuzzer "$fuzzer" "$seconds") &
   done
-  [ "$count" -gt 0 ] || die "there is no fuzzer in $folder/fuzzers"
+  while [ -n "$(jobs -rp)" ]; do wait -n || failed=1; done
+  [ "$failed" -eq 0 ] || die "a fuzzer found something"
 }
 
 # --- sources ---------------------------------------------------------------------------------------------------------

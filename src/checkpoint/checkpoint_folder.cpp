@@ -1,5 +1,6 @@
 #include <spillway/app/checkpoint/checkpoint_folder.hpp>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -7,11 +8,11 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <fstream>
-#include <sstream>
+#include <span>
 #include <system_error>
 #include <utility>
 
+#include <spillway/app/checkpoint/durable_file.hpp>
 #include <spillway/offload/error.hpp>
 
 namespace spillway::app {
@@ -23,8 +24,6 @@ constexpr std::string_view kPrefix = "step_";
 constexpr std::string_view kPartial = ".partial";  // After the name of a folder that is being written or removed.
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLatest = "latest";
-constexpr std::uint64_t kVersion = 1;
-constexpr JsonLimits kManifestLimits{.bytes = 16U << 20U, .depth = 12, .members = 10'000};
 
 std::string name_of(std::uint64_t step) {
   std::array<char, 32> text{};
@@ -39,12 +38,6 @@ std::optional<std::uint64_t> step_of(const fs::path& folder) {
   const char* const end = name.data() + name.size();
   const auto [rest, failure] = std::from_chars(name.data() + kPrefix.size(), end, step);
   return failure == std::errc() && rest == end ? std::optional(step) : std::nullopt;
-}
-
-std::string hexadecimal(std::uint64_t value) {
-  std::array<char, 17> text{};
-  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(value));
-  return text.data();
 }
 
 [[noreturn]] void io_failure(const std::string& operation, const fs::path& path, int error_number) {
@@ -70,42 +63,8 @@ void write_text(const fs::path& path, std::string_view text) {
   static_cast<void>(file.finish());
 }
 
-Json to_json(const Manifest& manifest) {
-  Json::Array files;
-  for (const CheckpointFile& file : manifest.files) {
-    files.emplace_back(
-        Json::Object{{"name", file.name}, {"bytes", file.digest.bytes}, {"xxh3", hexadecimal(file.digest.xxh3)}});
-  }
-  return Json::Object{{"spillway_checkpoint", kVersion},   {"step", manifest.step},
-                      {"world_size", manifest.world_size}, {"files", std::move(files)},
-                      {"config", manifest.config},         {"progress", manifest.progress}};
-}
-
 [[noreturn]] void damaged(const fs::path& what, const std::string& why) {
   throw Error(what.string() + ": " + why + "; " + std::string(kTakeAnother));
-}
-
-template <typename T>
-T member(const fs::path& path, const Json& json, std::string_view key) {
-  const Json* const found = json.find(key);
-  const T* const value = found == nullptr ? nullptr : found->get_if<T>();
-  if (value == nullptr) damaged(path, "it has no good `" + std::string(key) + "`");
-  return *value;
-}
-
-std::uint64_t hash_of(const fs::path& path, const std::string& text) {
-  std::uint64_t value = 0;
-  const auto [rest, failure] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (failure != std::errc() || rest != text.data() + text.size()) damaged(path, "it has no good `xxh3`");
-  return value;
-}
-
-std::string read_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file || !text) io_failure("read", path, errno);
-  return std::move(text).str();
 }
 
 }  // namespace
@@ -116,29 +75,13 @@ Manifest read_manifest(const fs::path& checkpoint) {
   if (!fs::is_regular_file(fs::symlink_status(path, error))) {
     damaged(checkpoint, "it has no manifest.json, so that it is no checkpoint");
   }
-  if (fs::file_size(path, error) > kManifestLimits.bytes) damaged(path, "it is larger than any manifest");
-  Json json;
-  try {
-    json = parse_json(read_text(path), path.string(), kManifestLimits);
-  } catch (const ConfigError& wrong) {
-    damaged(path, wrong.what());
-  }
-  if (const auto version = member<std::uint64_t>(path, json, "spillway_checkpoint"); version != kVersion) {
-    throw Error(path.string() + ": of version " + std::to_string(version) + ", and this program reads version " +
-                std::to_string(kVersion) + "; take the program that wrote it");
-  }
-  Manifest manifest;
-  manifest.step = member<std::uint64_t>(path, json, "step");
-  manifest.world_size = member<std::uint64_t>(path, json, "world_size");
-  manifest.config = member<Json::Object>(path, json, "config");
-  manifest.progress = member<Json::Object>(path, json, "progress");
-  for (const Json& file : member<Json::Array>(path, json, "files")) {
-    const std::string name = member<std::string>(path, file, "name");
-    if (name.empty() || name.front() == '.' || name.find('/') != name.npos || name.find('\0') != name.npos) {
-      damaged(path, "it names a file that can't be in its folder");
-    }
-    manifest.files.push_back(
-        {name, {member<std::uint64_t>(path, file, "bytes"), hash_of(path, member<std::string>(path, file, "xxh3"))}});
+  const InputFile file(path);
+  if (file.bytes() > kManifestMaxBytes) damaged(path, "it is larger than any manifest");
+  std::string text(file.bytes(), '\0');
+  file.read(std::as_writable_bytes(std::span(text)), 0);
+  Manifest manifest = parse_manifest(text, path.string());
+  if (const auto named = step_of(checkpoint); named && *named != manifest.step) {
+    damaged(path, "it is of the checkpoint after " + std::to_string(manifest.step) + " steps");
   }
   return manifest;
 }
@@ -161,21 +104,27 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 void CheckpointWriter::commit(const Manifest& manifest) {
-  write_text(folder_ / kManifest, to_json(manifest).dump(2) + "\n");
+  write_text(folder_ / kManifest, manifest_text(manifest));
   synchronise_folder(folder_);
   const fs::path place = root_ / name_of(step_);
   std::error_code error;
-  if (fs::exists(place, error)) {  // The same step again, after a damaged checkpoint was passed over.
-    const fs::path aside = place.string() + "_old" + std::string(kPartial);
-    fs::remove_all(aside, error);
-    rename_over(place, aside);
-    rename_over(folder_, place);
-    fs::remove_all(aside, error);
+  // The same step again, after a damaged checkpoint was passed over or an older one resumed: one takes the other's
+  // place.
+  fs::path former;
+  if (fs::exists(place, error)) {
+    former = folder_;
+    if (::renameat2(AT_FDCWD, folder_.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) != 0) {
+      former = place.string() + "_old" + std::string(kPartial);  // The file system can't exchange names.
+      fs::remove_all(former, error);
+      rename_over(place, former);
+      rename_over(folder_, place);
+    }
   } else {
     rename_over(folder_, place);
   }
   committed_ = true;
   synchronise_folder(root_);
+  if (!former.empty()) fs::remove_all(former, error);  // Not before it is sure that the other has its place.
   const fs::path pointer = root_ / (std::string(kLatest) + std::string(kPartial));
   fs::remove(pointer, error);
   write_text(pointer, name_of(step_) + "\n");
@@ -195,15 +144,23 @@ std::vector<fs::path> list_checkpoints(const fs::path& root) {
   return paths;
 }
 
+std::vector<std::string> find_damages(const fs::path& checkpoint, const Manifest& manifest) {
+  std::vector<std::string> damages;
+  for (const CheckpointFile& file : manifest.files) {
+    try {
+      const auto damage = find_damage(checkpoint / file.name, file.digest);
+      if (damage) damages.push_back((checkpoint / file.name).string() + ": " + *damage);
+    } catch (const IoError& error) {
+      damages.emplace_back(error.what());
+    }
+  }
+  return damages;
+}
+
 Manifest verify_checkpoint(const fs::path& checkpoint) {
   Manifest manifest = read_manifest(checkpoint);
   for (const CheckpointFile& file : manifest.files) {
-    const FileDigest digest = digest_file(checkpoint / file.name);
-    if (digest.bytes != file.digest.bytes) {
-      damaged(checkpoint / file.name,
-              "it has " + std::to_string(digest.bytes) + " bytes instead of " + std::to_string(file.digest.bytes));
-    }
-    if (digest.xxh3 != file.digest.xxh3) damaged(checkpoint / file.name, "its bytes are not those that were written");
+    if (const auto damage = find_damage(checkpoint / file.name, file.digest)) damaged(checkpoint / file.name, *damage);
   }
   return manifest;
 }

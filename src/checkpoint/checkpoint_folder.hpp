@@ -7,25 +7,9 @@
 #include <string>
 #include <vector>
 
-#include <spillway/app/checkpoint/durable_file.hpp>
-#include <spillway/app/config/json.hpp>
+#include <spillway/app/checkpoint/manifest.hpp>
 
 namespace spillway::app {
-
-/// A file of a checkpoint.
-struct CheckpointFile {
-  std::string name;  ///< In the checkpoint's folder.
-  FileDigest digest;
-};
-
-/// manifest.json of a checkpoint: what is in it. `config` and `progress` are the run's.
-struct Manifest {
-  std::uint64_t step = 0;        ///< Optimizer steps that were done.
-  std::uint64_t world_size = 1;  ///< Ranks that wrote it.
-  std::vector<CheckpointFile> files;
-  Json config;
-  Json progress;
-};
 
 /// One checkpoint that is being written: a folder beside the place where it will be, that takes this place at once when
 /// all is on the disk. Not thread-safe.
@@ -59,6 +43,10 @@ class CheckpointWriter {
 
 /// The manifest alone, of a checkpoint that somebody has verified. @throws Error, IoError.
 [[nodiscard]] Manifest read_manifest(const std::filesystem::path& checkpoint);
+
+/// What is damaged: a line for each file that is missing or not as it was written, with the part of it (a tensor) in
+/// which its first wrong byte lies. Nothing where all of the checkpoint is as it was written.
+[[nodiscard]] std::vector<std::string> find_damages(const std::filesystem::path& checkpoint, const Manifest& manifest);
 
 /// Reads the manifest and every file that it names. @throws Error naming the first thing that is not as it was
 /// written, IoError.

@@ -77,6 +77,11 @@ void DurableFile::drain() {
   piece_.clear();
 }
 
+void DurableFile::end_part(std::string name) {
+  if (!piece_.empty()) drain();
+  digest_.parts.push_back({std::move(name), digest_.bytes, digest_.xxh3});
+}
+
 FileDigest DurableFile::finish() {
   if (!piece_.empty()) drain();
   synchronise(file_.get(), path_);
@@ -109,17 +114,31 @@ void InputFile::read(std::span<std::byte> into, std::uint64_t offset) const {
   }
 }
 
-FileDigest digest_file(const std::filesystem::path& path) {
+std::optional<std::string> find_damage(const std::filesystem::path& path, const FileDigest& written) {
   const InputFile file(path);
-  FileDigest digest;
-  std::vector<std::byte> buffer(std::min<std::uint64_t>(kPieceBytes, file.bytes()));
-  while (digest.bytes < file.bytes()) {
-    const std::span piece(buffer.data(), std::min<std::uint64_t>(buffer.size(), file.bytes() - digest.bytes));
-    file.read(piece, digest.bytes);
-    digest.xxh3 = offload::xxh3_64(piece, digest.xxh3);
-    digest.bytes += piece.size();
+  if (file.bytes() != written.bytes) {
+    const auto cut = std::ranges::find_if(written.parts, [&](const FilePart& part) { return part.end > file.bytes(); });
+    return "it has " + std::to_string(file.bytes()) + " bytes instead of " + std::to_string(written.bytes) +
+           (cut == written.parts.end() ? "" : ", it ends in " + cut->name);
   }
-  return digest;
+  std::vector<std::byte> buffer(std::min<std::uint64_t>(kPieceBytes, file.bytes()));
+  std::uint64_t at = 0;
+  std::uint64_t xxh3 = 0;
+  const auto read_up_to = [&](std::uint64_t end) {
+    while (at < end) {
+      const std::span piece(buffer.data(), std::min<std::uint64_t>(buffer.size(), end - at));
+      file.read(piece, at);
+      xxh3 = offload::xxh3_64(piece, xxh3);
+      at += piece.size();
+    }
+  };
+  for (const FilePart& part : written.parts) {
+    read_up_to(part.end);
+    if (xxh3 != part.xxh3) return "the bytes of " + part.name + " are not those that were written";
+  }
+  read_up_to(file.bytes());
+  if (xxh3 != written.xxh3) return "its bytes are not those that were written";
+  return std::nullopt;
 }
 
 void synchronise_folder(const std::filesystem::path& folder) {

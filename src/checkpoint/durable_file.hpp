@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,10 +16,20 @@ namespace spillway::app {
 /// What to do about a file of a checkpoint that is not what it was.
 inline constexpr std::string_view kTakeAnother = "take another checkpoint (--resume auto finds the newest whole one)";
 
-/// What a file holds: its size, and XXH3-64 over pieces of 1 MiB, each hash the seed of the next.
+/// A part of a file that has a name, such as a tensor of it: from the end of the part before on.
+struct FilePart {
+  std::string name;
+  std::uint64_t end = 0;
+  std::uint64_t xxh3 = 0;  ///< Of the file up to its end.
+  bool operator==(const FilePart&) const = default;
+};
+
+/// What a file holds: its size, and XXH3-64 over pieces of 1 MiB, each hash the seed of the next. A part's end is a
+/// piece's end too, so that the hash at each part's end says in which of them a file was changed.
 struct FileDigest {
   std::uint64_t bytes = 0;
   std::uint64_t xxh3 = 0;
+  std::vector<FilePart> parts = {};
   bool operator==(const FileDigest&) const = default;
 };
 
@@ -29,6 +41,8 @@ class DurableFile {
   /// @throws IoError.
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
+  /// What was written since the last call is a part of that name. @throws IoError.
+  void end_part(std::string name);
   /// Waits until all has reached the disk. Nothing is written afterwards. @throws IoError: the file is of no use then.
   FileDigest finish();
 
@@ -58,8 +72,9 @@ class InputFile {
   std::uint64_t bytes_ = 0;
 };
 
-/// Reads a whole file. @throws as InputFile does.
-[[nodiscard]] FileDigest digest_file(const std::filesystem::path& path);
+/// Reads a whole file. @returns how it differs from what was written, and in which part; nothing where it does not.
+/// @param written  Its parts are in order and no longer than it. @throws as InputFile does.
+[[nodiscard]] std::optional<std::string> find_damage(const std::filesystem::path& path, const FileDigest& written);
 
 /// Waits until the entries of a folder (new files, renamed ones) have reached the disk. @throws IoError.
 void synchronise_folder(const std::filesystem::path& folder);

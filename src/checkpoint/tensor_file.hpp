@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <spillway/app/checkpoint/durable_file.hpp>
+#include <spillway/app/checkpoint/tensor_header.hpp>
 #include <spillway/offload/unique_fd.hpp>
 
 namespace spillway::app {
@@ -21,16 +22,16 @@ struct TensorEntry {
   at::ScalarType dtype = at::kFloat;
   std::vector<std::int64_t> sizes;
 
-  /// @throws Error where they are more than 2^63.
+  /// @throws FormatError where they are more than 2^63, or the format has no such dtype.
   [[nodiscard]] std::uint64_t bytes() const;
 };
 
 /// Writes a safetensors file: what is in it is said first, then the values follow in that order, in pieces of any
-/// size, so that no more than one piece is in memory. Source: the format's description at
-/// https://github.com/huggingface/safetensors. Not thread-safe.
+/// size, so that no more than one piece is in memory. Its digest has a part for the header and one for each tensor.
+/// Not thread-safe.
 class TensorFileWriter {
  public:
-  /// @throws IoError; Error for a dtype that the format has not, or a name that stands there twice.
+  /// @throws IoError; FormatError for a dtype that the format has not, or a name that stands there twice.
   TensorFileWriter(const std::filesystem::path& path, std::vector<TensorEntry> entries);
   /// The next values, of one entry: a tensor on the CPU of its dtype, in logical order.
   /// Precondition: the entry has room for it. @throws IoError.
@@ -39,6 +40,8 @@ class TensorFileWriter {
   FileDigest finish();
 
  private:
+  void pass_full_entries();
+
   std::vector<TensorEntry> entries_;
   std::size_t current_ = 0;   // Entry that is being filled,
   std::uint64_t filled_ = 0;  // and its bytes so far.
@@ -65,7 +68,6 @@ class TensorFileReader {
     std::size_t entry = 0;
     std::uint64_t offset = 0;  // In the file.
   };
-  void parse(std::string_view header, std::uint64_t data_start);
   [[nodiscard]] at::Tensor read_at(const TensorEntry& like, std::vector<std::int64_t> sizes,
                                    std::uint64_t offset) const;
 

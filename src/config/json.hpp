@@ -75,6 +75,7 @@ struct JsonLimits {
   std::size_t bytes = kJsonMaxBytes;
   std::size_t depth = kJsonMaxDepth;
   std::size_t members = kJsonMaxMembers;  ///< Of one object.
+  std::size_t values = kJsonMaxBytes;     ///< In all.
 };
 
 /// Parses one document. `label` names it in messages.

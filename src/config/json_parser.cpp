@@ -56,6 +56,9 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
  private:
   /// Puts a value where the parser is: the root, the end of the open array, or the member just named.
   Json* place(Json value) {
+    if (values_++ == limits_.values) {
+      throw ConfigError(label_ + ": more than " + std::to_string(limits_.values) + " values");
+    }
     if (path_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -102,6 +105,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
 
   std::string label_;
   JsonLimits limits_;
+  std::size_t values_ = 0;
   Json root_;
   std::vector<Json*> path_;
   std::vector<std::unordered_set<std::string>> keys_;  // Of each container of the path.

@@ -4,7 +4,6 @@
 #include <array>
 #include <functional>
 #include <span>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -165,19 +164,19 @@ std::vector<CheckpointFile> write_part(const std::filesystem::path& folder, RunP
   return files;
 }
 
-/// What ranks tell one another of the files that they wrote: a line each.
+/// What ranks tell one another of the files that they wrote.
 std::string text_of(const std::vector<CheckpointFile>& files) {
-  std::ostringstream text;
-  for (const CheckpointFile& file : files)
-    text << file.name << ' ' << file.digest.bytes << ' ' << file.digest.xxh3 << '\n';
-  return std::move(text).str();
+  Json::Array list;
+  for (const CheckpointFile& file : files) list.push_back(to_json(file));
+  return Json(std::move(list)).dump();
 }
 
 std::vector<CheckpointFile> files_of(const std::vector<std::string>& texts) {
   std::vector<CheckpointFile> files;
   for (const std::string& text : texts) {
-    std::istringstream lines(text);
-    for (CheckpointFile file; lines >> file.name >> file.digest.bytes >> file.digest.xxh3;) files.push_back(file);
+    const std::string label = "what a rank says of its files";
+    const Json list = parse_json(text, label, {.bytes = kManifestMaxBytes, .values = kManifestMaxBytes});
+    for (const Json& file : *list.get_if<Json::Array>()) files.push_back(checkpoint_file_of(file, label));
   }
   return files;
 }

@@ -50,6 +50,8 @@ TEST(Corpus, OfCsvFilesKeepsThePromise) { replay("csv_fuzzer", keeps_csv_promise
 TEST(Corpus, OfGzipFilesKeepsThePromise) { replay("gzip_fuzzer", keeps_gzip_promise); }
 TEST(Corpus, OfIdxFilesKeepsThePromise) { replay("idx_fuzzer", keeps_idx_promise); }
 TEST(Corpus, OfImageFilesKeepsThePromise) { replay("image_fuzzer", keeps_image_promise); }
+TEST(Corpus, OfManifestsKeepsThePromise) { replay("manifest_fuzzer", keeps_manifest_promise); }
+TEST(Corpus, OfTensorFilesKeepsThePromise) { replay("tensors_fuzzer", keeps_tensors_promise); }
 
 }  // namespace
 }  // namespace spillway::test::corpus_test

@@ -1,16 +1,22 @@
 #include "promises.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include <spillway/app/checkpoint/manifest.hpp>
+#include <spillway/app/checkpoint/tensor_header.hpp>
 #include <spillway/app/config/load_config.hpp>
 #include <spillway/app/data/csv.hpp>
 #include <spillway/app/data/decode.hpp>
 #include <spillway/app/data/gzip.hpp>
 #include <spillway/app/data/idx.hpp>
+#include <spillway/offload/checksum.hpp>
 #include <spillway/offload/error.hpp>
 
 namespace spillway::test {
@@ -81,6 +87,28 @@ std::string to_idx_labels(const app::ImageSet& set) {
   return bytes;
 }
 
+/// The text with the last line that makes a manifest of what is before it.
+std::string sealed(std::string_view text) {
+  std::array<char, 17> hash{};
+  std::snprintf(hash.data(), hash.size(), "%016llx",
+                static_cast<unsigned long long>(offload::xxh3_64(std::as_bytes(std::span(text)))));
+  return std::string(text) + ",\n  \"xxh3\": \"" + hash.data() + "\"\n}\n";
+}
+
+bool keeps_manifest_promise(std::string_view text) {
+  return accepted<Error>([&] {
+    const app::Manifest manifest = app::parse_manifest(text, "input");
+    for (const app::CheckpointFile& file : manifest.files) {
+      require(file.name.find('/') == file.name.npos && file.name.front() != '.', "names inside of the folder");
+      for (const app::FilePart& part : file.digest.parts) {
+        require(part.end <= file.digest.bytes, "parts inside of the file");
+      }
+    }
+    const std::string written = app::manifest_text(manifest);
+    require(app::parse_manifest(written, "written") == manifest, "a written manifest gives itself");
+  });
+}
+
 }  // namespace
 
 bool keeps_config_promise(std::span<const std::byte> input) {
@@ -149,6 +177,36 @@ bool keeps_idx_promise(std::span<const std::byte> input) {
     const app::ImageSet set = app::parse_idx({images, "images"}, {labels, "labels"});
     require_consistent(set);
     require(to_idx_images(set) == as_text(images) && to_idx_labels(set) == as_text(labels), "files give themselves");
+  });
+}
+
+bool keeps_manifest_promise(std::span<const std::byte> input) {
+  const std::string_view text = as_text(input);
+  const bool as_it_is = keeps_manifest_promise(text);
+  return keeps_manifest_promise(sealed(text)) || as_it_is;  // Nobody guesses a hash.
+}
+
+bool keeps_tensors_promise(std::span<const std::byte> input) {
+  constexpr std::size_t kLength = 8;
+  return accepted<FormatError>([&] {
+    const std::uint64_t bytes = app::tensor_header_bytes(input, input.size(), "input");
+    const std::uint64_t data = input.size() - kLength - bytes;
+    std::vector<app::StoredTensor> tensors =
+        app::parse_tensor_header(as_text(input.subspan(kLength, bytes)), data, "input");
+    std::ranges::stable_sort(tensors, {}, [](const app::StoredTensor& of) { return std::pair(of.begin, of.end); });
+    std::uint64_t end = 0;
+    for (const app::StoredTensor& tensor : tensors) {
+      require(tensor.begin == end && tensor.end - tensor.begin == app::bytes_of(tensor), "one after another");
+      end = tensor.end;
+    }
+    require(end == data, "tensors fill the file");
+    const std::string written = app::tensor_header_text(tensors, "written");
+    require(written.size() % 64 == 0, "values begin at a multiple of 64 bytes");
+    const std::uint64_t again =
+        app::tensor_header_bytes(std::as_bytes(std::span(written)), written.size() + data, "written");
+    require(again == written.size() - kLength, "the length is that of what follows");
+    require(app::parse_tensor_header(std::string_view(written).substr(kLength), data, "written") == tensors,
+            "a written header gives itself");
   });
 }
 

@@ -20,5 +20,9 @@ bool keeps_gzip_promise(std::span<const std::byte> input);
 bool keeps_image_promise(std::span<const std::byte> input);
 /// Two bytes of length, most significant first, an IDX file of images of that length, and one of labels.
 bool keeps_idx_promise(std::span<const std::byte> input);
+/// A checkpoint's manifest.json, with the hash that ends it or without.
+bool keeps_manifest_promise(std::span<const std::byte> input);
+/// A safetensors file.
+bool keeps_tensors_promise(std::span<const std::byte> input);
 
 }  // namespace spillway::test
