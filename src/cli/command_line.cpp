@@ -1,7 +1,6 @@
 #include <spillway/app/cli/command_line.hpp>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <sstream>
 #include <string_view>
@@ -15,25 +14,8 @@
 namespace spillway::app {
 namespace {
 
-struct Absent {
-  std::string_view name;
-  std::string_view instead;
-};
-
-constexpr std::array kAbsentCommands = {
-    Absent{"inspect", "manifest.json in a checkpoint says what is in it"},
-    Absent{"verify", "`spillway train --resume` verifies a checkpoint before it takes it"},
-    Absent{"export", "the weights are in a checkpoint's rank_0.safetensors, which every reader of the format takes"},
-};
-
 [[noreturn]] void refuse(const std::string& what, std::string_view instead) {
   throw ConfigError(what + ": not in this version; " + std::string(instead));
-}
-
-void add_absent_command(CLI::App& parent, const std::string& prefix, const Absent& absent) {
-  CLI::App* command = parent.add_subcommand(std::string(absent.name), "not in this version");
-  command->allow_extras();
-  command->parse_complete_callback([prefix, absent] { refuse(prefix + std::string(absent.name), absent.instead); });
 }
 
 /// A check for CLI11, which itself takes -1 for the largest number there is.
@@ -121,6 +103,32 @@ void add_eval(CLI::App& app, EvalFlags& flags) {
   eval->add_option("--probe", flags.probe, "knn, linear or few_label (all of them)")
       ->check(CLI::IsMember({"knn", "linear", "few_label"}));
   eval->add_flag("--json", flags.json, "As JSON");
+}
+
+struct CheckpointFlags {
+  InspectFlags inspect;
+  VerifyFlags verify;
+  ExportFlags export_;
+};
+
+void add_checkpoint_commands(CLI::App& app, CheckpointFlags& flags) {
+  const auto add = [&](const char* name, const char* what, std::string& checkpoint, const char* which) {
+    CLI::App* command = app.add_subcommand(name, what);
+    command->add_option("checkpoint", checkpoint, which)->required();
+    return command;
+  };
+  CLI::App* inspect = add("inspect", "What is in a checkpoint", flags.inspect.checkpoint,
+                          "Folder of a checkpoint, or of a run: its newest");
+  inspect->add_flag("--tensors", flags.inspect.tensors, "List every tensor");
+  inspect->add_flag("--json", flags.inspect.json, "As JSON");
+  add("verify", "Read a checkpoint and say whether it is as it was written", flags.verify.checkpoint,
+      "Folder of a checkpoint, or of a run: all of its checkpoints");
+  CLI::App* out = add("export", "Write the weights of a checkpoint's encoder and head into a file",
+                      flags.export_.checkpoint, "Folder of a checkpoint, or of a run: its newest whole one");
+  out->add_option("--format", flags.export_.format, "safetensors, or torch: a dictionary for torch.load")
+      ->check(CLI::IsMember({"safetensors", "torch"}))
+      ->required();
+  out->add_option("--out", flags.export_.out, "The file, which must not exist yet")->required();
 }
 
 void refuse_report(CLI::App& bench) {
@@ -229,8 +237,9 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   add_plan(app, plan);
   add_probe(app, probe);
   add_eval(app, eval);
+  CheckpointFlags checkpoints;
+  add_checkpoint_commands(app, checkpoints);
   add_bench(app, benches);
-  for (const Absent& absent : kAbsentCommands) add_absent_command(app, "spillway ", absent);
 
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // As CLI11 wants them.
   try {
@@ -246,6 +255,9 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   if (app.got_subcommand("plan")) return plan;
   if (app.got_subcommand("probe")) return probe;
   if (app.got_subcommand("eval")) return eval;
+  if (app.got_subcommand("inspect")) return checkpoints.inspect;
+  if (app.got_subcommand("verify")) return checkpoints.verify;
+  if (app.got_subcommand("export")) return checkpoints.export_;
   if (!app.got_subcommand("bench")) throw ConfigError("spillway: which command? `spillway --help` lists them");
   const CLI::App* const bench = app.get_subcommand("bench");
   if (bench->got_subcommand("io")) return benches.io;

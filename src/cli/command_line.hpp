@@ -58,13 +58,33 @@ struct EvalFlags {
   bool json = false;
 };
 
+/// The flags of `spillway inspect`.
+struct InspectFlags {
+  std::string checkpoint;  ///< A checkpoint's folder, or a run's: its newest one.
+  bool tensors = false;    ///< Each of them, not only how many.
+  bool json = false;
+};
+
+/// The flags of `spillway verify`.
+struct VerifyFlags {
+  std::string checkpoint;  ///< A checkpoint's folder, or a run's: all of its checkpoints.
+};
+
+/// The flags of `spillway export`.
+struct ExportFlags {
+  std::string checkpoint;  ///< A checkpoint's folder, or a run's: its newest whole one.
+  std::string format;      ///< safetensors or torch.
+  std::string out;         ///< A file that does not exist yet.
+};
+
 /// A text that was asked for: --help or --version.
 struct Information {
   std::string text;
 };
 
-using Command = std::variant<Information, TrainFlags, BenchIoOptions, BenchOptimizerOptions, BenchBankOptions,
-                             BenchStepOptions, BenchDataOptions, ProbeFlags, PlanFlags, EvalFlags>;
+using Command =
+    std::variant<Information, TrainFlags, BenchIoOptions, BenchOptimizerOptions, BenchBankOptions, BenchStepOptions,
+                 BenchDataOptions, ProbeFlags, PlanFlags, EvalFlags, InspectFlags, VerifyFlags, ExportFlags>;
 
 /// Reads the command line, without the program's name.
 /// @throws ConfigError with one line for whatever is not understood: an unknown or contradictory flag, a value of the

@@ -14,6 +14,7 @@
 #include <spillway/app/bench/bench_io.hpp>
 #include <spillway/app/bench/bench_optimizer.hpp>
 #include <spillway/app/bench/bench_step.hpp>
+#include <spillway/app/cli/checkpoint_commands.hpp>
 #include <spillway/app/cli/command_line.hpp>
 #include <spillway/app/cli/eval_command.hpp>
 #include <spillway/app/cli/plan_command.hpp>
@@ -38,6 +39,9 @@ int run(const std::vector<std::string>& arguments) {
   if (const auto* flags = std::get_if<PlanFlags>(&command)) return run_plan(*flags);
   if (const auto* flags = std::get_if<ProbeFlags>(&command)) return run_probe(*flags);
   if (const auto* flags = std::get_if<EvalFlags>(&command)) return run_eval(*flags);
+  if (const auto* flags = std::get_if<InspectFlags>(&command)) return run_inspect(*flags);
+  if (const auto* flags = std::get_if<VerifyFlags>(&command)) return run_verify(*flags);
+  if (const auto* flags = std::get_if<ExportFlags>(&command)) return run_export(*flags);
   if (const auto* bench = std::get_if<BenchOptimizerOptions>(&command)) return run_bench_optimizer(*bench);
   if (const auto* bench = std::get_if<BenchBankOptions>(&command)) return run_bench_bank(*bench);
   if (const auto* bench = std::get_if<BenchStepOptions>(&command)) return run_bench_step(*bench);

@@ -24,6 +24,11 @@ bool same_folder(const fs::path& a, const fs::path& b) {
 
 fs::path checkpoint_root(const fs::path& out) { return out / "checkpoints"; }
 
+std::vector<fs::path> checkpoints_at(const fs::path& path) {
+  if (there_is(path / "manifest.json")) return {path};
+  return list_checkpoints(there_is(checkpoint_root(path)) ? checkpoint_root(path) : path);
+}
+
 NamedCheckpoint find_checkpoint(const fs::path& path) {
   if (there_is(path / "manifest.json")) return {{path, verify_checkpoint(path)}, {}};
   std::vector<std::string> notes;

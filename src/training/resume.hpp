@@ -26,6 +26,9 @@ struct NamedCheckpoint {
 /// @throws Error where there is none; IoError.
 [[nodiscard]] NamedCheckpoint find_checkpoint(const std::filesystem::path& path);
 
+/// The checkpoint at `path`, or all of a run or of a folder of checkpoints, newest first, verified or not.
+[[nodiscard]] std::vector<std::filesystem::path> checkpoints_at(const std::filesystem::path& path);
+
 /// The folder of a run's checkpoints.
 [[nodiscard]] std::filesystem::path checkpoint_root(const std::filesystem::path& out);
 
