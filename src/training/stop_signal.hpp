@@ -4,9 +4,10 @@
 
 namespace spillway::app {
 
-/// Turns the first SIGINT or SIGTERM into a request that a training loop sees between two steps; a second one of the
-/// same kind ends the process as usual. One object at a time: it owns the process's handlers of both signals and puts
-/// the former ones back when it dies.
+/// Turns the first SIGINT, SIGTERM or SIGHUP (which counts as SIGTERM, and stays ignored where nohup wants that) into a
+/// request that a training loop sees between two steps; a second one of any of them ends the process at once. SIGPIPE
+/// is ignored: a reader of the output who went away is no reason to lose a run. One object at a time: it owns the
+/// process's handlers of these signals and puts the former ones back when it dies.
 class StopSignal {
  public:
   StopSignal();
@@ -14,9 +15,9 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  /// The signal that has come, if one has. Any thread.
+  /// SIGINT or SIGTERM, if one has come here or to another rank. Any thread.
   [[nodiscard]] std::optional<int> received() const noexcept;
-  /// As if `signal` had come: another rank of the run got it.
+  /// Another rank of the run got it.
   void remember(int signal) noexcept;
 };
 

@@ -56,13 +56,14 @@ TEST(Kill, ARunThatIsKilledTimeAndAgainEndsWhereItWouldHave) {
 class Stopped : public ::testing::TestWithParam<int> {};
 
 TEST_P(Stopped, WritesACheckpointAndGoesOnFromIt) {
+  const int status = 128 + (GetParam() == SIGHUP ? SIGTERM : GetParam());
   const Workplace place;
   SpawnOptions options = place.on_disk({"--steps", "60", "--resume", "auto", "--set", "checkpoint.every=1000"});
   Child child(program(), options);
   child.wait_for_output("step 3");
   child.signal(GetParam());
   const Outcome stopped = child.wait();
-  EXPECT_EQ(stopped.exit_status, 128 + GetParam());
+  EXPECT_EQ(stopped.exit_status, status);
   EXPECT_THAT(stopped.output, HasSubstr("--resume auto goes on"));
   const Outcome resumed = run(program(), options);
   ASSERT_EQ(resumed.exit_status, 0) << resumed.error;
@@ -70,7 +71,48 @@ TEST_P(Stopped, WritesACheckpointAndGoesOnFromIt) {
   EXPECT_EQ(weights(place), undisturbed());
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, Stopped, ::testing::Values(SIGINT, SIGTERM));
+INSTANTIATE_TEST_SUITE_P(Signals, Stopped, ::testing::Values(SIGINT, SIGTERM, SIGHUP));
+
+// Signals of two kinds, of which none can hide the other.
+TEST(StoppedRun, TwiceEndsAtOnceAndLeavesTheCheckpointBefore) {
+  const Workplace place;
+  SpawnOptions options = place.on_disk({"--steps", "60", "--resume", "auto", "--set", "checkpoint.every=2"});
+  Child child(program(), options);
+  child.wait_for_output("step 5/");
+  child.signal(SIGTERM);
+  child.signal(SIGINT);
+  const Outcome ended = child.wait();
+  EXPECT_TRUE(ended.exit_status == 128 + SIGTERM || ended.exit_status == 128 + SIGINT) << ended.exit_status;
+  EXPECT_THAT(ended.output, ::testing::Not(HasSubstr("stopped by a signal")));
+  const Outcome resumed = run(program(), options);
+  ASSERT_EQ(resumed.exit_status, 0) << resumed.error;
+  EXPECT_EQ(weights(place), undisturbed());
+}
+
+// It writes checkpoints most of the time, so that the signal comes while it does.
+TEST(StoppedRun, WhileItWritesACheckpointCompletesIt) {
+  const Workplace place;
+  for (const char* const step : {"step 2/", "step 5/", "step 9/"}) {
+    Child child(program(), place.on_disk({"--steps", "60", "--resume", "auto", "--set", "checkpoint.every=1"}));
+    child.wait_for_output(step);
+    child.signal(SIGTERM);
+    EXPECT_EQ(child.wait().exit_status, 128 + SIGTERM);
+    const auto names = names_in(place.run_folder() / "checkpoints");
+    EXPECT_THAT(names, ::testing::Each(::testing::Not(HasSubstr("partial"))));
+    const Outcome verified = run(program(), {.arguments = {"verify", place.run_folder()}});
+    EXPECT_EQ(verified.exit_status, 0) << verified.output;
+  }
+}
+
+TEST(StoppedRun, NotByAReaderOfItsOutputWhoGoesAway) {
+  const Workplace place;
+  SpawnOptions options = place.on_disk();
+  std::string command = program().string();
+  for (const std::string& argument : options.arguments) command += " '" + argument + "'";
+  options.arguments = {"-c", command + " | head -n 1"};
+  EXPECT_EQ(run("/bin/sh", options).exit_status, 0);
+  EXPECT_EQ(member<std::uint64_t>(place.summary(), "steps"), 12U);
+}
 
 }  // namespace
 }  // namespace spillway::test::kill_test
