@@ -8,8 +8,8 @@
 
 namespace spillway::test {
 
-TempDir::TempDir(std::string_view label) {
-  const std::filesystem::path pattern = std::filesystem::temp_directory_path() / (std::string(label) + "-XXXXXX");
+TempDir::TempDir(std::string_view label, const std::filesystem::path& below) {
+  const std::filesystem::path pattern = below / (std::string(label) + "-XXXXXX");
   std::string name = pattern.string();
   if (::mkdtemp(name.data()) == nullptr) {
     throw std::filesystem::filesystem_error("mkdtemp", pattern, std::error_code(errno, std::generic_category()));

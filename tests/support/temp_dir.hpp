@@ -9,9 +9,10 @@ namespace spillway::test {
 /// all that is in it when it dies. Move-only; a moved-from one is empty and removes nothing.
 class TempDir {
  public:
-  /// @param label appears in the folder's name.
+  /// @param label appears in the folder's name. @param below where it is made, in the place of $TMPDIR.
   /// @throws std::filesystem::filesystem_error where no folder can be made.
-  explicit TempDir(std::string_view label = "spillway");
+  explicit TempDir(std::string_view label = "spillway",
+                   const std::filesystem::path& below = std::filesystem::temp_directory_path());
   ~TempDir();
 
   TempDir(TempDir&& other) noexcept;
