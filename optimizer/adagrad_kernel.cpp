@@ -51,8 +51,11 @@ void adagrad_range(const AdagradTensor& tensor, offload::Range range, const Kern
         {T::kMasterBytes == 0 ? nullptr : tensor.master, T::kMasterBytes, true},
         {tensor.sum, T::kStateBytes, true},
     };
-    for_vectors(streams, range.begin, range.end,
-                [&](void* const(&at)[kStreams], std::size_t i) HWY_ATTR { adagrad_vector<T>(constants, at, i); });
+    for_vectors(
+        streams, range.begin,
+        range.end, [&](void* const(&at)[kStreams], std::size_t i) HWY_ATTR __attribute__((always_inline)) {
+          adagrad_vector<T>(constants, at, i);
+        });
   });
 }
 

@@ -36,26 +36,52 @@ struct AdamConstants {
   bool decays_gradient;
 };
 
-// beta2 * v + (1 - beta2) * g * g: no cancellation, so its two roundings are all there is to lose.
-HWY_INLINE V32 next_exp_avg_sq(const AdamConstants& c, V32 v, const Wide& g) {
-  const Constant& share = c.one_minus_beta2;
+// What a product's rounding cuts off can be of no use, infinite or NaN, where a gradient is not far from overflow
+// itself.
+constexpr float kUsualGradient = 1e18F;
+
+// A sum that is not rounded yet.
+struct Sum {
+  V32 large;
+  V32 small;
+};
+
+// beta1 * m + (1 - beta1) * g, also where the products nearly cancel: both are exact but for what one rounding cuts
+// off.
+HWY_INLINE Sum next_exp_avg(const AdamConstants& c, V32 m, const Wide& g, hn::Mask<D32> usual) {
+  const Constant& share = c.one_minus_beta1;
   const V32 part = hn::Mul(share.high, g.value);
-  const V32 part_rest = fused(share.low, g.value, fused(share.high, g.value, hn::Neg(part)));
-  const V32 twice_rest = hn::Add(g.rest, g.rest);
-  const V32 low = fused(part, twice_rest, fused(part_rest, g.value, hn::Mul(c.beta2.low, v)));
-  // Where the square is too large for a float, what it lost can be infinite too, with the other sign.
-  return fused(c.beta2.high, v, fused(part, g.value, hn::IfThenElseZero(hn::IsFinite(low), low)));
+  V32 rest = fused(share.low, g.value, fused_minus(share.high, g.value, part));
+  if (c.decays_gradient) rest = fused(share.high, g.rest, rest);
+  return {fused(c.beta1.high, m, part), fused(c.beta1.low, m, hn::IfThenElseZero(usual, rest))};
 }
 
-// w - m / root - decay * w. What the quotient's rounding cuts off counts where the quotient is no small part of the
-// weight; which lanes do is decided for each by itself, so that neighbours never change a result.
-HWY_INLINE V32 next_weight(const AdamConstants& c, V32 w, V32 m, V32 root) {
+// beta2 * v + (1 - beta2) * g * g: no cancellation, so its two roundings are all there is to lose.
+HWY_INLINE V32 next_exp_avg_sq(const AdamConstants& c, V32 v, const Wide& g, hn::Mask<D32> usual) {
+  const Constant& share = c.one_minus_beta2;
+  const V32 part = hn::Mul(share.high, g.value);
+  V32 rest = hn::Mul(fused(share.low, g.value, fused_minus(share.high, g.value, part)), g.value);
+  if (c.decays_gradient) rest = fused(part, hn::Add(g.rest, g.rest), rest);
+  const V32 low = fused(c.beta2.low, v, hn::IfThenElseZero(usual, rest));
+  return fused(part, g.value, fused(c.beta2.high, v, low));
+}
+
+// sqrt(v) * denominator + eps.
+HWY_INLINE V32 root_of(const AdamConstants& c, V32 v) {
+  const V32 root = hn::Sqrt(v);
+  return fused(root, c.denominator.high, fused(root, c.denominator.low, c.eps));
+}
+
+// w - m / root - decay * w, where m is the rounded sum. What is rounded on the way counts where the quotient is no
+// small part of the weight; which lanes do is decided for each by itself, so that neighbours never change a result.
+HWY_INLINE V32 next_weight(const AdamConstants& c, V32 w, const Sum& sum, V32 m, V32 root) {
   const V32 quotient = hn::Div(m, root);
   const V32 difference = hn::Sub(w, quotient);
   const V32 next = c.decays_weight ? fused(hn::Neg(c.decay.high), w, difference) : difference;
   const auto is_large = hn::Gt(hn::Abs(quotient), hn::Mul(hn::Set(D32(), 0.25F), hn::Abs(w)));
   if (hn::AllFalse(D32(), is_large)) return next;
-  const V32 quotient_rest = hn::Div(fused(hn::Neg(quotient), root, m), root);
+  const V32 m_rest = hn::Sub(sum.small, hn::Sub(m, sum.large));
+  const V32 quotient_rest = hn::Div(hn::Sub(m_rest, fused_minus(quotient, root, m)), root);
   const V32 part = hn::Sub(difference, w);
   const V32 difference_rest = hn::Sub(hn::Sub(w, hn::Sub(difference, part)), hn::Add(quotient, part));
   const V32 rest = hn::Sub(difference_rest, quotient_rest);
@@ -68,9 +94,10 @@ HWY_INLINE void adam_vector(const AdamConstants& c, void* const (&at)[kStreams],
   const V32 w = load_weight<T::kWeight>(at[kWeight], at[kMaster], i);
   const V32 gradient = load<T::kGradient>(at[kGradient], i);
   const Wide g = c.decays_gradient ? c.scale.decayed(gradient, c.decay, w) : c.scale.undecayed(gradient);
-  const V32 rest = hn::Mul(c.one_minus_beta1.high, g.rest);
-  const V32 m = mixed(c.beta1, load<T::kState>(at[kExpAvg], i), c.one_minus_beta1, g.value, rest).value;
-  V32 v = next_exp_avg_sq(c, load<T::kState>(at[kExpAvgSq], i), g);
+  const auto usual = hn::Lt(hn::Abs(g.value), hn::Set(D32(), kUsualGradient));
+  const Sum sum = next_exp_avg(c, load<T::kState>(at[kExpAvg], i), g, usual);
+  const V32 m = hn::Add(sum.large, sum.small);
+  V32 v = next_exp_avg_sq(c, load<T::kState>(at[kExpAvgSq], i), g, usual);
   store<T::kState>(m, at[kExpAvg], i);
   store<T::kState>(v, at[kExpAvgSq], i);
   if (at[kMaxExpAvgSq] != nullptr) {
@@ -78,7 +105,7 @@ HWY_INLINE void adam_vector(const AdamConstants& c, void* const (&at)[kStreams],
     v = hn::IfThenElse(hn::Gt(largest, v), largest, v);  // A NaN in v stays.
     store<T::kState>(v, at[kMaxExpAvgSq], i);
   }
-  const V32 next = next_weight(c, w, m, scaled_root(c.denominator, v, c.eps));
+  const V32 next = next_weight(c, w, sum, m, root_of(c, v));
   store_weight<T::kWeight>(next, at[kWeight], at[kMaster], i);
 }
 
@@ -93,8 +120,11 @@ void adam_range(const AdamTensor& tensor, offload::Range range, const KernelType
         {tensor.exp_avg_sq, T::kStateBytes, true},
         {tensor.max_exp_avg_sq, T::kStateBytes, true},
     };
-    for_vectors(streams, range.begin, range.end,
-                [&](void* const(&at)[kStreams], std::size_t i) HWY_ATTR { adam_vector<T>(constants, at, i); });
+    for_vectors(
+        streams, range.begin,
+        range.end, [&](void* const(&at)[kStreams], std::size_t i) HWY_ATTR __attribute__((always_inline)) {
+          adam_vector<T>(constants, at, i);
+        });
   });
 }
 
@@ -111,19 +141,19 @@ AdamStep adam_step(const AdamRule& rule, std::uint64_t step) noexcept {
   const double step_size = rule.lr / (1.0 - std::pow(rule.beta1, count));
   const double root = std::sqrt(1.0 - std::pow(rule.beta2, count));
   AdamStep result{
-      .beta1 = split_float(rule.beta1),
-      .one_minus_beta1 = split_float(1.0 - rule.beta1),
-      .beta2 = split_float(rule.beta2),
-      .one_minus_beta2 = split_float(1.0 - rule.beta2),
+      .beta1 = split_positive(rule.beta1),
+      .one_minus_beta1 = split_positive(1.0 - rule.beta1),
+      .beta2 = split_positive(rule.beta2),
+      .one_minus_beta2 = split_positive(1.0 - rule.beta2),
       .decay = split_float(rule.decoupled ? rule.lr * rule.weight_decay : rule.weight_decay),
-      .denominator = split_float(1.0 / (root * step_size)),
+      .denominator = split_positive(1.0 / (root * step_size)),
       .eps = static_cast<float>(rule.eps / step_size),
       .decays_weight = rule.decoupled && rule.weight_decay != 0.0,
       .decays_gradient = !rule.decoupled && rule.weight_decay != 0.0,
   };
   // A step too small for the quotient, such as with a learning rate of 0, moves nothing.
   if (!std::isfinite(result.denominator.high) || !std::isfinite(result.eps)) {
-    result.denominator = {1.0F, 0.0F};
+    result.denominator = split_positive(1.0);
     result.eps = std::numeric_limits<float>::infinity();
   }
   return result;

@@ -75,6 +75,8 @@ struct Stream {
 
 // Calls body(streams' memory, element) for every full vector of `range`, and for the rest on copies in a full vector,
 // so that each element goes through the same instructions wherever the range ends. Absent streams are null.
+// A body of some length wants to be always_inline: GCC calls it for every vector otherwise, and reads every constant
+// anew.
 template <std::size_t kStreams, typename Body>
 HWY_INLINE void for_vectors(const Stream (&streams)[kStreams], std::size_t begin, std::size_t end, const Body& body) {
   const std::size_t lanes = hn::Lanes(D32());

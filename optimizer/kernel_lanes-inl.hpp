@@ -52,13 +52,22 @@ HWY_INLINE V32 fused(V32 a, V32 b, V32 c) {
 #endif
 }
 
+// a * b - c, likewise.
+HWY_INLINE V32 fused_minus(V32 a, V32 b, V32 c) {
+#if HWY_NATIVE_FMA
+  return hn::MulSub(a, b, c);
+#else
+  return fused(a, b, hn::Neg(c));
+#endif
+}
+
 // Nearest, ties to even; a NaN stays one. The low 16 bits of each lane.
 HWY_INLINE VU32 bfloat16_bits(V32 value) {
   const VU32 bits = bits_of(value);
   const VU32 odd = hn::And(hn::ShiftRight<16>(bits), set_bits(1));
-  const VU32 rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, set_bits(0x7FFF))));
-  const VU32 nan = hn::Or(hn::ShiftRight<16>(bits), set_bits(0x0040));
-  return hn::IfThenElse(hn::RebindMask(DU32(), hn::IsNaN(value)), nan, rounded);
+  const VU32 rounded = hn::Add(bits, hn::Add(odd, set_bits(0x7FFF)));
+  const VU32 nan = hn::Or(bits, set_bits(0x00400000));
+  return hn::ShiftRight<16>(hn::IfThenElse(hn::RebindMask(DU32(), hn::IsNaN(value)), nan, rounded));
 }
 
 HWY_INLINE VU16 round_to_bfloat16(V32 value) { return narrow(bfloat16_bits(value)); }

@@ -8,6 +8,13 @@
 
 namespace spillway::optimizer {
 
+SplitFloat split_positive(double value) noexcept {
+  if (value == 0.0) return {};
+  auto high = static_cast<float>(value);
+  if (static_cast<double>(high) >= value) high = std::nextafter(high, 0.0F);
+  return {high, static_cast<float>(value - static_cast<double>(high))};
+}
+
 SplitFloat split_float(double value) noexcept {
   const auto high = static_cast<float>(value);
   const double rest = value - static_cast<double>(high);

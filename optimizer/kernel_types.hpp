@@ -48,6 +48,8 @@ struct SplitFloat {
   float low = 0.0F;
 };
 [[nodiscard]] SplitFloat split_float(double value) noexcept;
+/// Both above 0: times infinity they have no difference that is NaN. @param value  Not negative; 0 is both of them.
+[[nodiscard]] SplitFloat split_positive(double value) noexcept;
 
 /// 2 or 4.
 [[nodiscard]] std::uint64_t bytes_of(ElementType type) noexcept;

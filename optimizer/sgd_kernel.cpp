@@ -58,8 +58,11 @@ void sgd_range(const SgdTensor& tensor, offload::Range range, const KernelTypes&
         {tensor.momentum_buffer, T::kStateBytes, true},
     };
     const bool first = tensor.first;
-    for_vectors(streams, range.begin, range.end,
-                [&](void* const(&at)[kStreams], std::size_t i) HWY_ATTR { sgd_vector<T>(constants, first, at, i); });
+    for_vectors(
+        streams, range.begin,
+        range.end, [&](void* const(&at)[kStreams], std::size_t i) HWY_ATTR __attribute__((always_inline)) {
+          sgd_vector<T>(constants, first, at, i);
+        });
   });
 }
 

@@ -126,7 +126,7 @@ void WholeStep(benchmark::State& state) {
   alternate(state, memory.numel,
             [&] {
               check_and_norm();
-              adam_update(parts, types, {.factor = 0.37}, threads());
+              adam_update(parts, types, {.clip_factor = 0.37}, threads());
             },
             {{"bound", [&] { touch_streams(memory, threads()); }}, {"check_and_norm", check_and_norm}});
 }

@@ -147,7 +147,7 @@ TEST(AdamKernel, MomentsAreWithinTwoUlp) {
     run(after, c);
     for (std::size_t i = 0; i < before.numel; ++i) {
       const auto exact = update(c, element_of<double>(before, i));
-      ASSERT_LE(ulps(after.state_at(0, i), exact.m, exact.m), 1.0) << i;
+      ASSERT_LE(ulps(after.state_at(0, i), exact.m, exact.m), 1.01) << i;
       ASSERT_LE(ulps(after.state_at(1, i), exact.v, exact.v), 2.0) << i;
       if (c.amsgrad) {
         ASSERT_LE(ulps(after.state_at(2, i), exact.largest, exact.largest), 2.0) << i;
