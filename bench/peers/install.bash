@@ -1,8 +1,8 @@
 # What Spillway is measured beside. Sourced by scripts/bootstrap; uses its variables and functions.
 #
-# $cache/peers/deepspeed_io, deepspeed_step and data_loader are programs that measure DeepSpeed's async_io and ZeRO-3 and
-# torchvision's DataLoader on demand (the scripts of the same names in bench/peers say how they are talked to); `spillway
-# bench` looks for them there. fio is a system package.
+# $cache/peers/deepspeed_io, deepspeed_step, deepspeed_adam and data_loader are programs that measure DeepSpeed's async_io,
+# ZeRO-3 and CPUAdam and torchvision's DataLoader on demand (the scripts of the same names in bench/peers say how they are
+# talked to); `spillway bench` looks for them there. fio is a system package.
 
 readonly deepspeed_version=0.19.8
 readonly torchvision_version=0.26.0 # Of torch 2.11.0.
@@ -14,6 +14,7 @@ peers() {
   with_cache_lock install_deepspeed
   say "$("$cache/peers/deepspeed_io" </dev/null)"
   say "$("$cache/peers/deepspeed_step" </dev/null)"
+  say "$("$cache/peers/deepspeed_adam" </dev/null)"
   with_cache_lock install_torchvision
   say "$("$cache/peers/data_loader" </dev/null)"
 }
@@ -43,7 +44,7 @@ install_deepspeed() {
         "deepspeed==$deepspeed_version" || die "could not install DeepSpeed"
   fi
   cp "$root"/bench/peers/*.py "$folder"
-  for program in deepspeed_io deepspeed_step; do
+  for program in deepspeed_io deepspeed_step deepspeed_adam; do
     cat >"$folder/$program" <<EOT
 #!/bin/sh
 # Its ops are compiled where they are first used; ninja stands beside Python.

@@ -2,16 +2,20 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include <ATen/ops/abs.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/sum.h>
 
 #include <spillway/app/bench/adam_sides.hpp>
 #include <spillway/app/bench/bench_report.hpp>
+#include <spillway/app/bench/cpu_adam_peer.hpp>
 #include <spillway/app/bench/log_sinks.hpp>
 #include <spillway/app/bench/turns.hpp>
 #include <spillway/app/report/summary.hpp>
@@ -76,8 +80,10 @@ void check(const BenchOptimizerOptions& options) {
 }
 
 // Threads of the side before, which spin for a while after their work, have gone to sleep meanwhile.
+void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+
 double rate_after_a_pause(std::uint64_t numel, const std::function<void()>& step) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  pause();
   const auto start = std::chrono::steady_clock::now();
   step();
   return static_cast<double>(numel) / 1e6 /
@@ -94,33 +100,101 @@ void compare(const WrappedAdamSide& ours, const TorchAdamSide& peer) {
   }
 }
 
-std::vector<BenchRound> measure(const AdamCase& about, unsigned count) {
+/// DeepSpeed's CPUAdam, if that can be had.
+class Peers {
+ public:
+  explicit Peers(const std::string& folder) : why_no_deepspeed_(CpuAdamPeer::unavailable(folder)) {
+    if (!why_no_deepspeed_.empty()) return;
+    try {
+      deepspeed_.emplace(folder);
+    } catch (const Error& error) {
+      why_no_deepspeed_ = error.what();
+    }
+  }
+  [[nodiscard]] CpuAdamPeer* deepspeed() { return deepspeed_ ? &*deepspeed_ : nullptr; }
+  [[nodiscard]] const std::string& why_no_deepspeed() const noexcept { return why_no_deepspeed_; }
+
+ private:
+  std::optional<CpuAdamPeer> deepspeed_;
+  std::string why_no_deepspeed_;
+};
+
+/// Rounds beside the quicker of the peers.
+struct Measured {
+  std::vector<BenchRound> rounds;
+  BenchReference peer;
+};
+
+// What is timed has to be right here too.
+void compare(const WrappedAdamSide& ours, CpuAdamPeer& peer) {
+  double sum = 0.0;
+  double numel = 0.0;
+  for (const at::Tensor& weight : ours.weights()) {
+    sum += weight.detach().abs().sum(at::kDouble).item<double>();
+    numel += static_cast<double>(weight.numel());
+  }
+  const double theirs = peer.mean_abs();
+  if (std::abs(sum / numel - theirs) > 1e-4 * theirs) {
+    throw Error("DeepSpeed's CPUAdam computes other weights: " + std::to_string(theirs) + " on average, wanted " +
+                std::to_string(sum / numel));
+  }
+}
+
+// Medians decide; where nothing was measured, why.
+Measured beside_quicker(std::vector<BenchRound> rounds, const std::vector<double>& torch,
+                        const std::vector<double>& deepspeed, const AdamCase& about, Peers& peers) {
+  if (torch.empty() && deepspeed.empty()) {
+    return {std::move(rounds),
+            {.name = kPeerName,
+             .why_absent = TorchAdamSide::unavailable(about) + "; DeepSpeed: " + peers.why_no_deepspeed()}};
+  }
+  const bool by_torch = deepspeed.empty() || (!torch.empty() && quantile(torch, 0.5) > quantile(deepspeed, 0.5));
+  for (std::size_t round = 0; round < rounds.size(); ++round) {
+    rounds[round].peer = by_torch ? torch[round] : deepspeed[round];
+  }
+  const auto text = [](const std::vector<double>& rates) {
+    return rates.empty() ? std::string("not measured")
+                         : std::to_string(std::llround(quantile(rates, 0.5))) + " Melem/s";
+  };
+  say_on_stderr(std::string(kPeerName) + ": " + text(torch) + "; DeepSpeed's CPUAdam: " + text(deepspeed));
+  return {std::move(rounds), {.name = by_torch ? kPeerName : peers.deepspeed()->name()}};
+}
+
+Measured measure(const AdamCase& about, unsigned count, Peers& peers) {
   WrappedAdamSide ours(about);
   MemoryStreams bound = bench_streams(about);
-  std::optional<TorchAdamSide> peer;
+  std::optional<TorchAdamSide> torch;
   if (TorchAdamSide::unavailable(about).empty()) {
-    peer.emplace(about);
+    torch.emplace(about);
   }
+  CpuAdamPeer* const deepspeed = peers.deepspeed();
+  if (deepspeed != nullptr) deepspeed->start(about);
   for (int warm_up = 0; warm_up < 2; ++warm_up) {
     ours.step();
     bound.pass();
-    if (peer) {
-      peer->step();
-    }
+    if (torch) torch->step();
+    if (deepspeed != nullptr) static_cast<void>(deepspeed->rate());
   }
-  if (peer) {
-    compare(ours, *peer);
-  }
+  if (torch) compare(ours, *torch);
+  if (deepspeed != nullptr) compare(ours, *deepspeed);
   std::vector<BenchRound> rounds(count);
+  std::vector<double> torch_rates(torch ? count : 0);
+  std::vector<double> deepspeed_rates(deepspeed != nullptr ? count : 0);
   std::vector<std::function<void(std::size_t)>> sides{
       [&](std::size_t round) { rounds[round].value = rate_after_a_pause(about.numel, [&] { ours.step(); }); },
       [&](std::size_t round) { rounds[round].bound = rate_after_a_pause(about.numel, [&] { bound.pass(); }); }};
-  if (peer) {
+  if (torch) {
     sides.emplace_back(
-        [&](std::size_t round) { rounds[round].peer = rate_after_a_pause(about.numel, [&] { peer->step(); }); });
+        [&](std::size_t round) { torch_rates[round] = rate_after_a_pause(about.numel, [&] { torch->step(); }); });
+  }
+  if (deepspeed != nullptr) {
+    sides.emplace_back([&](std::size_t round) {
+      pause();
+      deepspeed_rates[round] = deepspeed->rate();
+    });
   }
   by_turns(count, sides);
-  return rounds;
+  return beside_quicker(std::move(rounds), torch_rates, deepspeed_rates, about, peers);
 }
 
 Json machine_of(const BenchOptimizerOptions& options) {
@@ -129,7 +203,6 @@ Json machine_of(const BenchOptimizerOptions& options) {
   members.emplace_back("numel", options.numel);
   members.emplace_back("rounds", std::uint64_t{options.rounds});
   members.emplace_back("instruction_set", optimizer::kernel_instruction_set());
-  members.emplace_back("deepspeed_cpu_adam", "not measured in this version: peers are LibTorch's alone");
   return machine;
 }
 
@@ -140,22 +213,19 @@ int run_bench_optimizer(const BenchOptimizerOptions& options) {
   const auto wanted = [&](const NamedBar& row) {
     return options.rows.empty() || std::find(options.rows.begin(), options.rows.end(), row.row) != options.rows.end();
   };
+  Peers peers(options.peers_folder);
   std::vector<BenchRow> rows;
   for (const CaseRows& measured : all_cases(options.numel)) {
     if (std::none_of(measured.rows.begin(), measured.rows.end(), wanted)) {
       continue;
     }
-    const std::vector<BenchRound> rounds = measure(measured.about, options.rounds);
+    const Measured beside = measure(measured.about, options.rounds, peers);
     for (const NamedBar& row : measured.rows) {
       if (wanted(row)) {
         say_on_stderr(std::string(row.row) + " is measured");
-        rows.push_back(
-            make_bench_row({.name = row.row,
-                            .unit = "Melem/s",
-                            .bound = {.name = kBoundName},
-                            .peer = {.name = kPeerName, .why_absent = TorchAdamSide::unavailable(measured.about)},
-                            .bar = row.bar},
-                           rounds));
+        rows.push_back(make_bench_row(
+            {.name = row.row, .unit = "Melem/s", .bound = {.name = kBoundName}, .peer = beside.peer, .bar = row.bar},
+            beside.rounds));
       }
     }
     if (!options.json.empty()) {

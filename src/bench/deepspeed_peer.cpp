@@ -17,18 +17,6 @@ constexpr char kStepProgram[] = "/deepspeed_step";
 constexpr std::uint64_t kSubGroupNumel = 32'000'000;
 constexpr unsigned kSweepPasses = 2;
 
-std::string why_not(const std::string& program) {
-  return ::access(program.c_str(), X_OK) == 0 ? std::string() : "not installed; `scripts/bootstrap peers` does that";
-}
-
-double figure(const Json& answer, const char* key) {
-  const Json* const member = answer.find(key);
-  if (const auto* const value = member != nullptr ? member->get_if<double>() : nullptr) {
-    return *value;
-  }
-  throw Error(std::string("DeepSpeed's side answers without ") + key);
-}
-
 }  // namespace
 
 std::string default_peers_folder() { return (default_data_folders().cache / "peers").string(); }
@@ -39,7 +27,9 @@ std::string describe(const DeepSpeedSetting& setting) {
          (setting.overlap_events ? "" : ", no overlap_events");
 }
 
-std::string DeepSpeedPeer::unavailable(const std::string& peers_folder) { return why_not(peers_folder + kIoProgram); }
+std::string DeepSpeedPeer::unavailable(const std::string& peers_folder) {
+  return why_no_peer(peers_folder + kIoProgram);
+}
 
 DeepSpeedPeer::DeepSpeedPeer(const std::string& peers_folder) : process_(peers_folder + kIoProgram) {}
 
@@ -53,7 +43,7 @@ IoCost DeepSpeedPeer::measure(const IoJob& job, const DeepSpeedSetting& setting)
                                 {"depth", std::uint64_t{setting.depth}},
                                 {"threads", std::uint64_t{setting.threads}},
                                 {"overlap_events", setting.overlap_events}});
-  return {.seconds = figure(answer, "seconds"), .cpu_s = figure(answer, "cpu_s")};
+  return {.seconds = peer_figure(answer, "seconds"), .cpu_s = peer_figure(answer, "cpu_s")};
 }
 
 DeepSpeedSetting DeepSpeedPeer::best_setting(const IoJob& job) {
@@ -80,7 +70,9 @@ DeepSpeedSetting DeepSpeedPeer::best_setting(const IoJob& job) {
   return best;
 }
 
-std::string ZeroStepPeer::unavailable(const std::string& peers_folder) { return why_not(peers_folder + kStepProgram); }
+std::string ZeroStepPeer::unavailable(const std::string& peers_folder) {
+  return why_no_peer(peers_folder + kStepProgram);
+}
 
 ZeroStepPeer::ZeroStepPeer(const std::string& peers_folder, const std::string& folder, std::uint64_t numel,
                            std::uint64_t tensors)
@@ -93,6 +85,6 @@ ZeroStepPeer::ZeroStepPeer(const std::string& peers_folder, const std::string& f
   numel_ = static_cast<double>(*count);
 }
 
-double ZeroStepPeer::rate() { return numel_ / 1e6 / figure(process_.ask(Json::Object{}), "seconds"); }
+double ZeroStepPeer::rate() { return numel_ / 1e6 / peer_figure(process_.ask(Json::Object{}), "seconds"); }
 
 }  // namespace spillway::app

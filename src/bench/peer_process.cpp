@@ -39,6 +39,16 @@ bool ended_within(pid_t pid, std::chrono::milliseconds deadline) {
 
 }  // namespace
 
+std::string why_no_peer(const std::string& program) {
+  return ::access(program.c_str(), X_OK) == 0 ? std::string() : "not installed; `scripts/bootstrap peers` does that";
+}
+
+double peer_figure(const Json& answer, const char* key) {
+  const Json* const member = answer.find(key);
+  if (const auto* const value = member != nullptr ? member->get_if<double>() : nullptr) return *value;
+  throw Error(std::string("the peer answers without ") + key);
+}
+
 // Delegates, so that the destructor ends the program where it does not get so far.
 PeerProcess::PeerProcess(const std::string& program) : PeerProcess() {
   program_ = program;

@@ -10,6 +10,12 @@
 
 namespace spillway::app {
 
+/// Why a program of a peer can't be run; empty where it can be tried.
+[[nodiscard]] std::string why_no_peer(const std::string& program);
+
+/// A number of its answer. @throws Error if there is none of that name.
+[[nodiscard]] double peer_figure(const Json& answer, const char* key);
+
 /// Another program that measures on demand: it reads a line of JSON from its standard input and answers with one on
 /// its standard output, so that what it takes to start is paid once. Ends with this object: its input is closed, and it
 /// is killed if that is not enough.

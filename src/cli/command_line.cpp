@@ -138,11 +138,12 @@ void refuse_report(CLI::App& bench) {
 
 void add_bench_optimizer(CLI::App& bench, BenchOptimizerOptions& options) {
   CLI::App* optimizer =
-      bench.add_subcommand("optimizer", "AdamW steps beside the machine's bound and LibTorch's fused one");
+      bench.add_subcommand("optimizer", "AdamW steps beside the machine's bound, LibTorch's fused one and DeepSpeed's");
   optimizer->add_option("--json", options.json, "Write the results to this file");
   optimizer->add_option("--numel", options.numel, "Elements of the flat rows (134217728); the others have an eighth");
   optimizer->add_option("--rounds", options.rounds, "Rounds of each row (11)")->check(whole_number_from(1));
   optimizer->add_option("--rows", options.rows, "Measure these rows alone: fp32_flat,all_bf16,…")->delimiter(',');
+  optimizer->add_option("--peers", options.peers_folder, "Folder that `scripts/bootstrap peers` filled");
   refuse_report(*optimizer);
 }
 

@@ -22,7 +22,7 @@ constexpr std::uint64_t kNumel = std::uint64_t{1} << 18;
 TEST(BenchOptimizer, WritesItsRows) {
   const test::TempDir folder;
   const std::string json = (folder / "optimizer.json").string();
-  EXPECT_EQ(run_bench_optimizer({.json = json, .numel = kNumel, .rounds = 2}), 0);
+  EXPECT_EQ(run_bench_optimizer({.json = json, .numel = kNumel, .rounds = 2, .peers_folder = folder / "none"}), 0);
   std::ifstream file(json);
   const Json document = parse_json(std::string(std::istreambuf_iterator<char>(file), {}), "optimizer.json");
   EXPECT_EQ(*document.find("bench")->get_if<std::string>(), "optimizer");
@@ -45,7 +45,8 @@ TEST(BenchOptimizer, WritesItsRows) {
 TEST(BenchOptimizer, MeasuresWhatIsAskedFor) {
   const test::TempDir folder;
   const std::string json = (folder / "optimizer.json").string();
-  run_bench_optimizer({.json = json, .numel = kNumel, .rounds = 1, .rows = {"all_bf16"}});
+  run_bench_optimizer(
+      {.json = json, .numel = kNumel, .rounds = 1, .rows = {"all_bf16"}, .peers_folder = folder / "none"});
   std::ifstream file(json);
   const Json document = parse_json(std::string(std::istreambuf_iterator<char>(file), {}), "optimizer.json");
   EXPECT_EQ(document.find("rows")->get_if<Json::Array>()->size(), 1U);
