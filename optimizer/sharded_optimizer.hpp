@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -95,6 +96,14 @@ struct OptimizerConfig {
   std::shared_ptr<const StateFields> state_fields;
   offload::TiersOptions tiers_options;    ///< What the tiers are made from where `tiers` is null.
   std::shared_ptr<offload::Tiers> tiers;  ///< Memory and disk shared with other clients, such as a bank.
+};
+
+/// A tensor of the state that is wanted: of all of a parameter or of elements of it, in the order of its memory.
+struct StatePiece {
+  std::string name;      ///< @see Optimizer::visit_state.
+  at::Tensor parameter;  ///< All of it.
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
 };
 
 /// An optimizer of LibTorch whose state is kept elsewhere and streamed through each step; made by wrap(). It owns the
@@ -199,9 +208,9 @@ class Optimizer final : public torch::optim::Optimizer {
   /// group, and LibTorch's of the tensor) and the tensor, of the parameter's size or a row of bytes for state in 8
   /// bits, which is valid during the call.
   /// Where the state is spread over ranks it is what this rank owns, here and in the functions that follow: of a
-  /// parameter that is cut, "group/index[begin:end].name", elements in the order of its memory; it fits into an
-  /// optimizer of as many ranks with the same options. No rank waits for another.
-  /// What is no tensor, such as step counts and options, is in save_counters(). @throws IoError.
+  /// parameter that is cut, "group/index[begin:end].name", elements in the order of its memory. SavedPieces puts what
+  /// all ranks saved together for any other number. No rank waits for another. What is no tensor, such as step counts
+  /// and options, is in save_counters(). @throws IoError.
   void visit_state(const StateVisitor& visit);
   /// The names, dtypes and sizes that visit_state() will show, in its order; nothing is read, and the tensors have no
   /// values to look at.
@@ -210,10 +219,11 @@ class Optimizer final : public torch::optim::Optimizer {
   /// @param read  gives the tensor of that name, undefined where there is none.
   /// @throws Error naming what is missing or not of the size and type that it was here, and what `read` throws: the
   /// state may be part-loaded then, and later steps throw.
-  void restore_state(const std::function<at::Tensor(const std::string& name)>& read);
+  void restore_state(const std::function<at::Tensor(const StatePiece& piece)>& read);
   /// LibTorch's archive of the wrapped optimizer without the state's tensors.
   void save_counters(torch::serialize::OutputArchive& archive) const;
-  void load_counters(torch::serialize::InputArchive& archive);
+  /// @param archives  of all ranks that saved, or of the one where they did not share the state.
+  void load_counters(std::span<torch::serialize::InputArchive> archives);
 
  private:
   void follow_groups();
@@ -242,7 +252,7 @@ class Optimizer final : public torch::optim::Optimizer {
   [[nodiscard]] static std::string slot_name(const ParameterNames& names, const ParameterSlot& slot);
   [[nodiscard]] const StateFields& memory_fields() const;
   using MemoryVisitor =
-      std::function<void(const std::string& name, const at::Tensor& parameter, at::Tensor& state_tensor)>;
+      std::function<void(const StatePiece& piece, const at::Tensor& parameter, at::Tensor& state_tensor)>;
   [[nodiscard]] bool is_sharded() const;
   void walk_in_memory(const MemoryVisitor& work) const;
   void visit_in_memory(const StateVisitor& visit) const;

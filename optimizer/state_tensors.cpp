@@ -1,7 +1,9 @@
 // The state of a wrapped optimizer tensor by tensor: what a checkpoint reads and writes.
+#include <exception>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
@@ -89,24 +91,30 @@ std::string Optimizer::slot_name(const ParameterNames& names, const ParameterSlo
 void Optimizer::walk_in_memory(const MemoryVisitor& work) const {
   const StateFields& fields = memory_fields();
   std::unordered_set<const c10::TensorImpl*> seen;
-  const auto walk = [&](const std::string& name, const at::Tensor& parameter) {
+  const auto walk = [&](StatePiece piece, const at::Tensor& parameter) {
     const auto found = wrapped_->state().find(parameter.unsafeGetTensorImpl());
     if (found == wrapped_->state().end() || !seen.insert(parameter.unsafeGetTensorImpl()).second) return;
+    const std::string name = std::move(piece.name);
     for (std::size_t field = 0; field < fields.names().size(); ++field) {
-      work(name + "." + std::string(fields.names()[field]), parameter, fields.tensor(*found->second, field));
+      piece.name = name + "." + std::string(fields.names()[field]);
+      work(piece, parameter, fields.tensor(*found->second, field));
     }
   };
   if (!is_sharded()) {
-    for_each_parameter(walk);
+    for_each_parameter([&](const std::string& name, const at::Tensor& parameter) {
+      walk({name, parameter, 0, static_cast<std::uint64_t>(parameter.numel())}, parameter);
+    });
     return;
   }
   const ParameterNames names = parameter_names();
-  state_->for_each_slot([&](const ParameterSlot& slot) { walk(slot_name(names, slot), slot.parameter); });
+  state_->for_each_slot([&](const ParameterSlot& slot) {
+    walk({slot_name(names, slot), slot.listed(), slot.begin, slot.end()}, slot.parameter);
+  });
 }
 
 void Optimizer::visit_in_memory(const StateVisitor& visit) const {
-  walk_in_memory([&](const std::string& name, const at::Tensor& /*parameter*/, const at::Tensor& tensor) {
-    if (is_carried(tensor)) visit(name, tensor);
+  walk_in_memory([&](const StatePiece& piece, const at::Tensor& /*parameter*/, const at::Tensor& tensor) {
+    if (is_carried(tensor)) visit(piece.name, tensor);
   });
 }
 
@@ -118,11 +126,22 @@ void Optimizer::visit_state(const StateVisitor& visit) {
     return;
   }
   const ParameterNames names = parameter_names();
+  std::exception_ptr of_visitor;  // A disk that is full of checkpoints is no matter of the state's.
   poison_on_failure([&] {
-    state_->visit([&](const ParameterSlot& slot, const StoredTensor& stored) {
-      visit(slot_name(names, slot) + "." + stored.name, stored.values);
-    });
+    try {
+      state_->visit([&](const ParameterSlot& slot, const StoredTensor& stored) {
+        try {
+          visit(slot_name(names, slot) + "." + stored.name, stored.values);
+        } catch (...) {
+          of_visitor = std::current_exception();
+          throw;
+        }
+      });
+    } catch (...) {
+      if (!of_visitor) throw;
+    }
   });
+  if (of_visitor) std::rethrow_exception(of_visitor);
 }
 
 void Optimizer::list_state(const StateVisitor& visit) const {
@@ -136,13 +155,14 @@ void Optimizer::list_state(const StateVisitor& visit) const {
   });
 }
 
-void Optimizer::restore_state(const std::function<at::Tensor(const std::string&)>& read) {
+void Optimizer::restore_state(const std::function<at::Tensor(const StatePiece&)>& read) {
   const at::NoGradGuard no_grad;
   poison_on_failure([&] {
     if (in_memory_) {
       std::unordered_map<const c10::TensorImpl*, std::string> without;  // By parameter, the name of what it may have.
-      walk_in_memory([&](const std::string& name, const at::Tensor& parameter, at::Tensor& place) {
-        const at::Tensor values = read(name);
+      walk_in_memory([&](const StatePiece& piece, const at::Tensor& parameter, at::Tensor& place) {
+        const std::string& name = piece.name;
+        const at::Tensor values = read(piece);
         without.try_emplace(parameter.unsafeGetTensorImpl(), parameter.numel() == 0 ? "" : name);
         if (values.defined()) {
           without[parameter.unsafeGetTensorImpl()].clear();
@@ -158,7 +178,7 @@ void Optimizer::restore_state(const std::function<at::Tensor(const std::string&)
     const ParameterNames names = parameter_names();
     state_->rewrite([&](const ParameterSlot& slot, const StoredTensor& stored) {
       const std::string name = slot_name(names, slot) + "." + stored.name;
-      const at::Tensor values = read(name);
+      const at::Tensor values = read({name, slot.listed(), slot.begin, slot.end()});
       check_like(name, values, stored.values.sizes(), stored.values.scalar_type());
       stored.values.copy_(values);
     });
@@ -187,11 +207,11 @@ void Optimizer::save_counters(torch::serialize::OutputArchive& archive) const {
   wrapped_->save(archive);
 }
 
-void Optimizer::load_counters(torch::serialize::InputArchive& archive) {
+void Optimizer::load_counters(std::span<torch::serialize::InputArchive> archives) {
   refuse_if_poisoned();
   follow_groups();
   give_wrapped_all_parameters();
-  load_wrapped(archive);
+  for (torch::serialize::InputArchive& archive : archives) load_wrapped(archive);
   if (is_sharded()) {
     state_->drop_foreign(param_groups_);
     state_->split_states();

@@ -108,6 +108,16 @@ at::Tensor TensorFileReader::read_rows(std::string_view name, std::int64_t first
   return read_at(entry, std::move(sizes), found->second.offset + static_cast<std::uint64_t>(first) * row_bytes);
 }
 
+at::Tensor TensorFileReader::read_elements(std::string_view name, std::int64_t first, std::int64_t count) const {
+  const auto found = places_.find(std::string(name));
+  SPILLWAY_CHECK(found != places_.end(), "the tensor is in the file");
+  const TensorEntry& entry = entries_[found->second.entry];
+  const std::uint64_t size = c10::elementSize(entry.dtype);
+  SPILLWAY_CHECK(first >= 0 && count >= 0 && static_cast<std::uint64_t>(first + count) <= entry.bytes() / size,
+                 "the tensor has these elements");
+  return read_at(entry, {count}, found->second.offset + static_cast<std::uint64_t>(first) * size);
+}
+
 at::Tensor TensorFileReader::read_at(const TensorEntry& like, std::vector<std::int64_t> sizes,
                                      std::uint64_t offset) const {
   at::Tensor tensor = at::empty(sizes, at::TensorOptions(like.dtype));

@@ -60,6 +60,9 @@ class TensorFileReader {
   [[nodiscard]] at::Tensor read(std::string_view name) const;
   /// `count` rows of it from row `first` on. Precondition: it has them. @throws IoError.
   [[nodiscard]] at::Tensor read_rows(std::string_view name, std::int64_t first, std::int64_t count) const;
+  /// `count` elements of it from element `first` on, in the order of the file: [count]. Precondition: it has them.
+  /// @throws IoError.
+  [[nodiscard]] at::Tensor read_elements(std::string_view name, std::int64_t first, std::int64_t count) const;
   /// The entry of that name, null where there is none.
   [[nodiscard]] const TensorEntry* find(std::string_view name) const;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -16,6 +17,7 @@
 #include <spillway/app/checkpoint/durable_file.hpp>
 #include <spillway/app/checkpoint/tensor_file.hpp>
 #include <spillway/offload/error.hpp>
+#include <spillway/optimizer/saved_pieces.hpp>
 
 namespace spillway::app {
 namespace {
@@ -155,6 +157,32 @@ void check_bank(const TensorFileReader& file, const queue::NegativeBank& bank) {
   for (const TensorEntry& entry : bank_entries(bank)) check_entry(file, entry, entry.name != kBankCounts);
 }
 
+/// From the files of all ranks that wrote the checkpoint, each of which has a share of the state or none.
+void restore_optimizer(const FoundCheckpoint& found, optimizer::Optimizer& optimizer) {
+  std::vector<std::unique_ptr<TensorFileReader>> readers;
+  std::vector<torch::serialize::InputArchive> counters;
+  optimizer::SavedPieces saved;
+  const auto has = [&](const std::string& name) {
+    return std::ranges::find(found.manifest.files, name, &CheckpointFile::name) != found.manifest.files.end();
+  };
+  for (std::uint64_t rank = 0; rank < found.manifest.world_size; ++rank) {
+    if (!has(counters_of(rank))) continue;
+    counters.emplace_back().load_from((found.path / counters_of(rank)).string());
+    const TensorFileReader& file =
+        *readers.emplace_back(std::make_unique<TensorFileReader>(found.path / tensors_of(rank)));
+    for (const TensorEntry& entry : file.entries()) {
+      if (!entry.name.starts_with(kOptimizer)) continue;
+      const auto numel = static_cast<std::int64_t>(entry.bytes() / c10::elementSize(entry.dtype));
+      saved.add(entry.name.substr(std::string_view(kOptimizer).size()), numel, entry.dtype,
+                [&file, name = entry.name](std::int64_t first, std::int64_t count) {
+                  return file.read_elements(name, first, count);
+                });
+    }
+  }
+  optimizer.load_counters(counters);
+  optimizer.restore_state([&](const optimizer::StatePiece& piece) { return saved.read(piece); });
+}
+
 /// A rank's part of a checkpoint.
 std::vector<CheckpointFile> write_part(const std::filesystem::path& folder, RunParts& parts, const RankPlace& place,
                                        bool sharded) {
@@ -190,11 +218,6 @@ std::optional<std::string> attempt(RunRanks& ranks, const std::function<void()>&
     failure = error.what();
   }
   return ranks.first_failure(failure);
-}
-
-std::string text_at(const Json& config, const char* block, const char* key) {
-  const Json* const found = config.find(block) == nullptr ? nullptr : config.find(block)->find(key);
-  return found == nullptr ? "nothing" : found->dump();
 }
 
 double number(const Json& json, std::string_view key) {
@@ -295,30 +318,17 @@ std::optional<std::string> save_run(const std::filesystem::path& root, std::uint
 }
 
 void check_resumable(const FoundCheckpoint& found, const Json& config, std::uint64_t world_size) {
-  const auto ranks = [](std::uint64_t count) { return std::to_string(count) + (count == 1 ? " rank" : " ranks"); };
-  if (found.manifest.world_size != world_size) {
-    throw ConfigError(found.path.string() + " was written by " + ranks(found.manifest.world_size) +
-                      " and this run has " + ranks(world_size) + "; start as many");
+  std::vector<std::string> differences = differences_of_results(found.manifest.config, config);
+  if (found.manifest.world_size != world_size) {  // Other ranks have other shares of the same batch.
+    std::erase_if(differences, [](const std::string& difference) {
+      return difference.starts_with("train_micro_batch_size_per_gpu:") ||
+             difference.starts_with("gradient_accumulation_steps:");
+    });
   }
-  const std::vector<std::string> differences = differences_of_results(found.manifest.config, config);
-  if (!differences.empty()) {
-    std::string text = found.path.string() + " is of a run with another configuration:";
-    for (const std::string& difference : differences) text += " " + difference + ";";
-    throw ConfigError(text + " resume with the configuration that it was made with (config.json beside checkpoints/)");
-  }
-  if (world_size == 1) return;
-  // How state is dealt to the ranks, which a file a rank keeps.
-  constexpr std::array<std::array<const char*, 2>, 4> kDealt = {{{"zero_optimization", "stage"},
-                                                                 {"zero_optimization", "reduce_bucket_size"},
-                                                                 {"zero_optimization", "sub_group_size"},
-                                                                 {"offload", "gradients"}}};
-  for (const auto& [block, key] : kDealt) {
-    const std::string there = text_at(found.manifest.config, block, key);
-    const std::string here = text_at(config, block, key);
-    if (there == here) continue;
-    throw ConfigError(found.path.string() + " has the state as the ranks had it with " + block + "." + key + ": " +
-                      there + ", and here it is " + here + "; resume with the former");
-  }
+  if (differences.empty()) return;
+  std::string text = found.path.string() + " is of a run with another configuration:";
+  for (const std::string& difference : differences) text += " " + difference + ";";
+  throw ConfigError(text + " resume with the configuration that it was made with (config.json beside checkpoints/)");
 }
 
 void restore_network(const FoundCheckpoint& found, ProjectedEncoder& network) {
@@ -332,23 +342,18 @@ void restore_network(const FoundCheckpoint& found, ProjectedEncoder& network) {
 
 RunProgress restore_run(const FoundCheckpoint& found, RunParts& parts, RunRanks& ranks) {
   const at::NoGradGuard no_grad;
-  const RankPlace place = ranks.place();
-  const TensorFileReader file(found.path / tensors_of(place.rank));
+  // Of more ranks than there were, the others begin with what one of those had of its own.
+  const TensorFileReader own(found.path / tensors_of(ranks.place().rank % found.manifest.world_size));
   const TensorFileReader common(found.path / kTensors);
-  const std::uint64_t with_optimizer = optimizer_rank(place, ranks.gradient_groups().exchange != nullptr);
-  const TensorFileReader& state = with_optimizer == place.rank ? file : common;
-  check_tensors(file, parts);
+  check_tensors(own, parts);
   if (parts.method().bank() != nullptr) check_bank(common, *parts.method().bank());
-  for (const NamedTensor& tensor : parts.method().state()) tensor.tensor.copy_(file.read(tensor.name));
+  for (const NamedTensor& tensor : parts.method().state()) tensor.tensor.copy_(own.read(tensor.name));
   parts.method().state_restored();
-  torch::serialize::InputArchive counters;
-  counters.load_from((found.path / counters_of(with_optimizer)).string());
-  parts.optimizer().load_counters(counters);
-  parts.optimizer().restore_state([&](const std::string& name) { return state.read(kOptimizer + name); });
+  restore_optimizer(found, parts.optimizer());
   if (parts.method().bank() != nullptr) restore_bank(common, *parts.method().bank());
   at::Generator generator = at::detail::getDefaultCPUGenerator();
-  generator.set_state(file.read(kGenerator));
-  if (file.has(kLossScale)) parts.step().precision().restore(file.read(kLossScale));
+  generator.set_state(own.read(kGenerator));
+  if (own.has(kLossScale)) parts.step().precision().restore(own.read(kLossScale));
   return progress_of(found.manifest.progress);
 }
 

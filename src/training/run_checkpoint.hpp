@@ -33,12 +33,13 @@ struct RunProgress {
                                                   const Json& config, const RunProgress& progress, RunParts& parts,
                                                   RunRanks& ranks);
 
-/// @throws ConfigError where the checkpoint is of another number of ranks, or of another configuration, naming each
-/// difference that would change a result or in whose file what is.
+/// @throws ConfigError where the checkpoint is of another configuration, naming each difference that would change a
+/// result. With another number of ranks their shares of a batch may differ.
 void check_resumable(const FoundCheckpoint& found, const Json& config, std::uint64_t world_size);
 
-/// Puts a run that has not begun where the checkpoint was. `found` was verified and is resumable. What does not fit is
-/// found before anything changes, as far as the files' headers tell.
+/// Puts a run that has not begun where the checkpoint was. `found` was verified and is resumable. The optimizer's state
+/// is dealt to the ranks that there are, from the files of those that there were; of files of other ranks only what
+/// this one takes is read. What does not fit is found before anything changes, as far as the files' headers tell.
 /// @throws Error for a tensor that is missing or of another size; IoError.
 [[nodiscard]] RunProgress restore_run(const FoundCheckpoint& found, RunParts& parts, RunRanks& ranks);
 

@@ -33,9 +33,9 @@ void restore_state(Optimizer& optimizer, const SavedState& saved) {
   std::istringstream stream(saved.counters);
   torch::serialize::InputArchive archive;
   archive.load_from(stream);
-  optimizer.load_counters(archive);
-  optimizer.restore_state([&](const std::string& name) {
-    const auto found = saved.tensors.find(name);
+  optimizer.load_counters({&archive, 1});
+  optimizer.restore_state([&](const optimizer::StatePiece& piece) {
+    const auto found = saved.tensors.find(piece.name);
     return found == saved.tensors.end() ? at::Tensor() : found->second;
   });
 }

@@ -1,5 +1,7 @@
 // The state tensor by tensor, out of one optimizer and into another.
 
+#include <cerrno>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,6 +69,25 @@ TEST_F(StateTensors, CarryWhatKernelsKeepBitForBit) {
     config.state_format = format;
     expect_carried_over(adamw(), config, config);
   }
+}
+
+// As a checkpoint does whose disk is full.
+TEST_F(StateTensors, LeaveAllAsItWasWhereWhoeverIsShownThemThrows) {
+  start(adamw());
+  step_both(2);
+  const std::size_t tensors = save_state(*optimizer_).tensors.size();
+  for (std::size_t good = 0; good < tensors; good += 3) {
+    std::size_t shown = 0;
+    EXPECT_THAT(message_of<IoError>([&] {
+                  optimizer_->visit_state([&](const std::string& name, const at::Tensor&) {
+                    if (shown++ == good)
+                      throw IoError({.operation = "write", .path = name, .error_number = ENOSPC, .advice = {}});
+                  });
+                }),
+                HasSubstr("No space left"));
+    step_both(1);
+  }
+  expect_equal();
 }
 
 TEST_F(StateTensors, NameWhatIsMissing) {

@@ -1,14 +1,18 @@
 // Runs that are killed or stopped, and resumed.
 #include <chrono>
 #include <csignal>
-#include <random>
+#include <cstdlib>
+#include <iostream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/property.hpp"
 #include "system/program.hpp"
+#include "system/rank_programs.hpp"
 
 namespace spillway::test::kill_test {
 namespace {
@@ -33,25 +37,67 @@ const std::string& undisturbed() {
   return hash;
 }
 
-TEST(Kill, ARunThatIsKilledTimeAndAgainEndsWhereItWouldHave) {
-  const Workplace place;
-  std::mt19937 random(7);
-  std::uniform_int_distribution<int> milliseconds(0, 150);
-  int killed = 0;
-  for (int start = 0; start < 5; ++start) {
-    Child child(program(), long_run(place));
-    child.wait_for_output("/60");  // Of a step, which a resumed run counts on.
-    try {
-      (void)child.wait(std::chrono::milliseconds(milliseconds(random)));  // Kills it at this deadline.
-    } catch (const std::runtime_error&) {
-      ++killed;
-    }
-  }
-  EXPECT_GE(killed, 3) << "the run is too short to be killed in the middle";
-  const Outcome outcome = run(program(), long_run(place));
-  ASSERT_EQ(outcome.exit_status, 0) << outcome.error;
-  EXPECT_EQ(weights(place), undisturbed());
+/// How many kills; SPILLWAY_KILLS sets another number.
+int wanted_kills(int usual) {
+  const char* const wanted = std::getenv("SPILLWAY_KILLS");
+  return wanted == nullptr ? usual : std::stoi(wanted);
 }
+
+SpawnOptions long_run_of(const Workplace& place, int ranks) {
+  std::vector<std::string> more = {"--steps", "60", "--resume", "auto", "--set", "checkpoint.every=2"};
+  if (ranks > 1) more.insert(more.end(), {"--set", "zero_optimization.stage=2", "--host-budget", "507000"});
+  return place.on_disk(more);
+}
+
+std::string end_of_run(const Workplace& place, int ranks) {
+  RankPrograms run(ranks, long_run_of(place, ranks));
+  for (const Outcome& outcome : run.wait()) EXPECT_EQ(outcome.exit_status, 0) << outcome.error;
+  return weights(place);
+}
+
+class Kill : public ::testing::TestWithParam<int> {
+ protected:
+  /// Starts a run, or goes on with it, and kills one of its ranks at some moment after its first step.
+  /// @returns whether it had ended before.
+  bool start_and_kill(const Workplace& place) {
+    RankPrograms run(GetParam(), long_run_of(place, GetParam()));
+    try {
+      run.rank(0).wait_for_output("/60");  // Of a step, which a resumed run counts on.
+    } catch (const std::runtime_error&) {
+      return true;  // There was none left to do.
+    }
+    const auto victim = static_cast<std::size_t>(random_.below(static_cast<std::uint64_t>(GetParam())));
+    bool ended = false;
+    try {
+      ended = run.rank(victim).wait(std::chrono::milliseconds(random_.below(150))).exit_status == 0;
+    } catch (const std::runtime_error&) {  // It was killed at this deadline.
+      ++kills_;
+    }
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(GetParam()); ++rank) {
+      if (rank != victim) (void)run.rank(rank).wait();
+    }
+    return ended;
+  }
+
+  Random random_{7};
+  int kills_ = 0;
+};
+
+TEST_P(Kill, ARunThatIsKilledTimeAndAgainEndsWhereItWouldHave) {
+  const int wanted = wanted_kills(GetParam() == 1 ? 30 : 10);
+  const Workplace whole;
+  const std::string weights_of_whole = end_of_run(whole, GetParam());
+  int runs = 0;
+  for (; kills_ < wanted; ++runs) {
+    const Workplace place;
+    while (!start_and_kill(place) && kills_ < wanted) EXPECT_THAT(names_in(place.swap()), ::testing::IsEmpty());
+    EXPECT_EQ(end_of_run(place, GetParam()), weights_of_whole) << "after " << kills_ << " kills";
+    ASSERT_LT(runs, wanted) << "runs are too short to be killed in the middle";
+  }
+  std::cout << kills_ << " kills in " << runs << " runs on " << GetParam() << " ranks\n";
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Kill, ::testing::Values(1, 2));
 
 class Stopped : public ::testing::TestWithParam<int> {};
 

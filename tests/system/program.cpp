@@ -1,5 +1,6 @@
 #include "system/program.hpp"
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -55,6 +56,11 @@ SpawnOptions Workplace::train(const std::string& device, std::vector<std::string
 app::Json Workplace::summary() const {
   const std::filesystem::path path = run_folder() / "summary.json";
   return app::parse_json(read_text(path), path.string());
+}
+
+SpawnOptions into(SpawnOptions run, const std::filesystem::path& out) {
+  *std::next(std::ranges::find(run.arguments, "--out")) = out;
+  return run;
 }
 
 std::vector<std::string> names_in(const std::filesystem::path& folder) {

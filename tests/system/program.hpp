@@ -41,6 +41,9 @@ class Workplace {
   std::filesystem::path swap_;
 };
 
+/// The same run into another folder.
+[[nodiscard]] SpawnOptions into(SpawnOptions run, const std::filesystem::path& out);
+
 /// The files and folders in a folder, by name.
 [[nodiscard]] std::vector<std::string> names_in(const std::filesystem::path& folder);
 

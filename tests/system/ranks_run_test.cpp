@@ -3,7 +3,6 @@
 #include <cmath>
 #include <csignal>
 #include <filesystem>
-#include <memory>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -12,10 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <spillway/distributed/rendezvous.hpp>
-
-#include "distributed/ranks.hpp"
 #include "system/program.hpp"
+#include "system/rank_programs.hpp"
 
 namespace spillway::test::ranks_run_test {
 namespace {
@@ -25,23 +22,10 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-/// Two ranks of one run, under a launcher that this process plays.
-class TwoRanks {
+class TwoRanks : public RankPrograms {
  public:
-  /// @param second  What rank 1 is given instead; the same where there is nothing.
-  explicit TwoRanks(const SpawnOptions& options, const std::vector<std::string>& more_on_second = {}) {
-    for (int rank = 0; rank < 2; ++rank) {
-      SpawnOptions own = options;
-      own.environment.merge(rank_options({}, rank, 2, host_.port()).environment);
-      if (rank == 1) own.arguments.insert(own.arguments.end(), more_on_second.begin(), more_on_second.end());
-      ranks_.push_back(std::make_unique<Child>(program(), own));
-    }
-  }
-  Child& rank(std::size_t number) { return *ranks_.at(number); }
-
- private:
-  distributed::RendezvousHost host_;
-  std::vector<std::unique_ptr<Child>> ranks_;
+  explicit TwoRanks(const SpawnOptions& options, const std::vector<std::string>& more_on_second = {})
+      : RankPrograms(2, options, more_on_second) {}
 };
 
 std::vector<std::string> method(const std::string& name, std::vector<std::string> more = {}) {
@@ -171,16 +155,9 @@ TEST(RanksRun, GoesOnFromACheckpointBitForBit) {
               UnorderedElementsAre("manifest.json", "rank_0.optimizer.pt", "rank_0.safetensors", "rank_1.optimizer.pt",
                                    "rank_1.safetensors"));
 
-  const Outcome one = run(program(), place.on_disk(arguments("12", kShardedOnDisk)));
-  EXPECT_EQ(one.exit_status, 2);
-  EXPECT_THAT(one.error, HasSubstr("was written by 2 ranks and this run has 1 rank"));
-  {
-    TwoRanks otherwise(place.on_disk(arguments("12", {})));
-    const Outcome first = otherwise.rank(0).wait();
-    EXPECT_EQ(first.exit_status, 2);
-    EXPECT_THAT(first.error, HasSubstr("zero_optimization.stage: 2, and here it is 0"));
-    EXPECT_THAT(otherwise.rank(1).wait().error, HasSubstr("rank 0 could not start the run"));
-  }
+  (void)on_two_ranks(place, place.on_disk(arguments("8", {})));  // State that each rank has all of.
+  EXPECT_THAT(names_in(place.run_folder() / "checkpoints" / "step_0000000008"),
+              ::testing::Not(::testing::Contains("rank_1.optimizer.pt")));
   EXPECT_EQ(on_two_ranks(place, place.in_memory(with(arguments("12", kSharded), {"--host-budget", "1000000"}))),
             end_of_moco());
   EXPECT_EQ(column(place, "loss").size(), 12U);
