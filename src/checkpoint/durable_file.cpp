@@ -18,6 +18,7 @@ namespace {
 using offload::UniqueFd;
 
 constexpr std::size_t kPieceBytes = 1U << 20;
+constexpr std::uint64_t kAheadBytes = 8U << 20;  // That the disk works on while others are summed.
 
 constexpr std::string_view kWriteAdvice =
     "checkpoints are in the run's folder (--out), which has to be writable and have space";
@@ -56,6 +57,11 @@ DurableFile::DurableFile(std::filesystem::path path)
 
 void DurableFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
+    if (piece_.empty() && bytes.size() >= kPieceBytes) {  // Whole pieces go from where they are.
+      put(bytes.first(kPieceBytes));
+      bytes = bytes.subspan(kPieceBytes);
+      continue;
+    }
     const std::size_t count = std::min(bytes.size(), kPieceBytes - piece_.size());
     piece_.insert(piece_.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count));
     bytes = bytes.subspan(count);
@@ -66,15 +72,24 @@ void DurableFile::write(std::span<const std::byte> bytes) {
 void DurableFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
 void DurableFile::drain() {
-  std::span<const std::byte> left = piece_;
+  put(piece_);
+  piece_.clear();
+}
+
+void DurableFile::put(std::span<const std::byte> piece) {
+  std::span<const std::byte> left = piece;
   while (!left.empty()) {
     const ssize_t written = uninterrupted([&] { return ::write(file_.get(), left.data(), left.size()); });
-    if (written <= 0) errno_failure("write", path_, digest_.bytes + piece_.size() - left.size(), left.size());
+    if (written <= 0) errno_failure("write", path_, digest_.bytes + piece.size() - left.size(), left.size());
     left = left.subspan(static_cast<std::size_t>(written));
   }
-  digest_.xxh3 = offload::xxh3_64(piece_, digest_.xxh3);
-  digest_.bytes += piece_.size();
-  piece_.clear();
+  digest_.xxh3 = offload::xxh3_64(piece, digest_.xxh3);
+  digest_.bytes += piece.size();
+  if (digest_.bytes - started_ >= kAheadBytes) {  // The disk begins while more is summed; what fails, finish() tells.
+    static_cast<void>(::sync_file_range(file_.get(), static_cast<off_t>(started_),
+                                        static_cast<off_t>(digest_.bytes - started_), SYNC_FILE_RANGE_WRITE));
+    started_ = digest_.bytes;
+  }
 }
 
 void DurableFile::end_part(std::string name) {
@@ -114,6 +129,11 @@ void InputFile::read(std::span<std::byte> into, std::uint64_t offset) const {
   }
 }
 
+void InputFile::read_ahead(std::uint64_t offset, std::uint64_t bytes) const noexcept {
+  static_cast<void>(
+      ::posix_fadvise(file_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED));
+}
+
 std::optional<std::string> find_damage(const std::filesystem::path& path, const FileDigest& written) {
   const InputFile file(path);
   if (file.bytes() != written.bytes) {
@@ -123,9 +143,14 @@ std::optional<std::string> find_damage(const std::filesystem::path& path, const 
   }
   std::vector<std::byte> buffer(std::min<std::uint64_t>(kPieceBytes, file.bytes()));
   std::uint64_t at = 0;
+  std::uint64_t asked = 0;  // Of the system, to be read ahead.
   std::uint64_t xxh3 = 0;
   const auto read_up_to = [&](std::uint64_t end) {
     while (at < end) {
+      if (at + kAheadBytes / 2 >= asked) {
+        file.read_ahead(asked, kAheadBytes);
+        asked += kAheadBytes;
+      }
       const std::span piece(buffer.data(), std::min<std::uint64_t>(buffer.size(), end - at));
       file.read(piece, at);
       xxh3 = offload::xxh3_64(piece, xxh3);

@@ -48,11 +48,13 @@ class DurableFile {
 
  private:
   void drain();
+  void put(std::span<const std::byte> piece);
 
   std::filesystem::path path_;
   offload::UniqueFd file_;
   std::vector<std::byte> piece_;
   FileDigest digest_;
+  std::uint64_t started_ = 0;  // Bytes that the disk was told to begin with.
 };
 
 /// A file of a checkpoint, for reading. Thread-safe.
@@ -65,6 +67,8 @@ class InputFile {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   /// Fills `into` from byte `offset` on. @throws IoError where the file ends before.
   void read(std::span<std::byte> into, std::uint64_t offset) const;
+  /// Has the system begin to read, and does not wait.
+  void read_ahead(std::uint64_t offset, std::uint64_t bytes) const noexcept;
 
  private:
   std::filesystem::path path_;

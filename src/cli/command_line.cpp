@@ -81,6 +81,11 @@ void add_train(CLI::App& app, TrainFlags& flags) {
   train->add_flag("--no-progress", flags.no_progress, "Plain lines instead of a progress bar");
   train->add_option("--resume", flags.resume,
                     "Go on from a checkpoint, or from the newest in a run's folder; auto: in --out, if there is one");
+  CLI::Option* init = train->add_option(
+      "--init", flags.init, "Start from the weights of a checkpoint, or of the newest in a run's folder, at step 0");
+  train->add_option("--init-part", flags.init_part, "weights, or encoder alone, for another head or method")
+      ->check(CLI::IsMember({"weights", "encoder"}))
+      ->needs(init);
 }
 
 void add_plan(CLI::App& app, PlanFlags& flags) {
@@ -185,10 +190,23 @@ void add_bench_data(CLI::App& bench, BenchDataOptions& options) {
   refuse_report(*data);
 }
 
+void add_bench_checkpoint(CLI::App& bench, BenchCheckpointOptions& options) {
+  CLI::App* checkpoint = bench.add_subcommand("checkpoint", "Checkpoints saved and loaded beside what the disk can do");
+  checkpoint->add_option("--json", options.json, "Write the results to this file");
+  checkpoint->add_option("--path", options.path, "Folder on the disk that is measured (the current one)");
+  checkpoint->add_option_function<std::string>(
+      "--bytes", [&options](const std::string& text) { options.bytes = parse_byte_size(text, "--bytes"); },
+      "Size of the checkpoint (1GiB); the disk needs three times that");
+  checkpoint->add_option("--rounds", options.rounds, "Rounds of each row (11)")->check(whole_number_from(1));
+  checkpoint->add_option("--rows", options.rows, "Measure these rows alone: save,load")->delimiter(',');
+  refuse_report(*checkpoint);
+}
+
 struct BenchOptions {
   BenchIoOptions io;
   BenchOptimizerOptions optimizer;
   BenchBankOptions bank;
+  BenchCheckpointOptions checkpoint;
   BenchStepOptions step;
   BenchDataOptions data;
 };
@@ -198,6 +216,7 @@ void add_bench(CLI::App& app, BenchOptions& all) {
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine, and Spillway on it");
   add_bench_optimizer(*bench, all.optimizer);
   add_bench_bank(*bench, all.bank);
+  add_bench_checkpoint(*bench, all.checkpoint);
   add_bench_step(*bench, all.step);
   add_bench_data(*bench, all.data);
   CLI::App* io = bench->add_subcommand("io", "Reads and overwrites of the storage engine beside what the disk can do");
@@ -264,6 +283,7 @@ Command parse_command_line(const std::vector<std::string>& arguments) {
   if (bench->got_subcommand("io")) return benches.io;
   if (bench->got_subcommand("optimizer")) return benches.optimizer;
   if (bench->got_subcommand("bank")) return benches.bank;
+  if (bench->got_subcommand("checkpoint")) return benches.checkpoint;
   if (bench->got_subcommand("step")) return benches.step;
   if (bench->got_subcommand("data")) return benches.data;
   throw ConfigError("spillway bench: which bench? `spillway bench --help` lists them");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <spillway/app/bench/bench_bank.hpp>
+#include <spillway/app/bench/bench_checkpoint.hpp>
 #include <spillway/app/bench/bench_data.hpp>
 #include <spillway/app/bench/bench_io.hpp>
 #include <spillway/app/bench/bench_optimizer.hpp>
@@ -36,6 +37,8 @@ struct TrainFlags {
   bool no_progress = false;
   std::optional<std::string> trace = {};   ///< --trace: a file.
   std::optional<std::string> resume = {};  ///< --resume: a folder, or auto.
+  std::optional<std::string> init = {};    ///< --init: a folder.
+  std::string init_part = "weights";       ///< --init-part: weights or encoder.
 };
 
 /// The flags of `spillway probe`.
@@ -82,9 +85,9 @@ struct Information {
   std::string text;
 };
 
-using Command =
-    std::variant<Information, TrainFlags, BenchIoOptions, BenchOptimizerOptions, BenchBankOptions, BenchStepOptions,
-                 BenchDataOptions, ProbeFlags, PlanFlags, EvalFlags, InspectFlags, VerifyFlags, ExportFlags>;
+using Command = std::variant<Information, TrainFlags, BenchIoOptions, BenchOptimizerOptions, BenchBankOptions,
+                             BenchStepOptions, BenchDataOptions, BenchCheckpointOptions, ProbeFlags, PlanFlags,
+                             EvalFlags, InspectFlags, VerifyFlags, ExportFlags>;
 
 /// Reads the command line, without the program's name.
 /// @throws ConfigError with one line for whatever is not understood: an unknown or contradictory flag, a value of the

@@ -10,6 +10,7 @@
 #include <c10/util/Logging.h>
 
 #include <spillway/app/bench/bench_bank.hpp>
+#include <spillway/app/bench/bench_checkpoint.hpp>
 #include <spillway/app/bench/bench_data.hpp>
 #include <spillway/app/bench/bench_io.hpp>
 #include <spillway/app/bench/bench_optimizer.hpp>
@@ -43,6 +44,7 @@ int run(const std::vector<std::string>& arguments) {
   if (const auto* flags = std::get_if<VerifyFlags>(&command)) return run_verify(*flags);
   if (const auto* flags = std::get_if<ExportFlags>(&command)) return run_export(*flags);
   if (const auto* bench = std::get_if<BenchOptimizerOptions>(&command)) return run_bench_optimizer(*bench);
+  if (const auto* bench = std::get_if<BenchCheckpointOptions>(&command)) return run_bench_checkpoint(*bench);
   if (const auto* bench = std::get_if<BenchBankOptions>(&command)) return run_bench_bank(*bench);
   if (const auto* bench = std::get_if<BenchStepOptions>(&command)) return run_bench_step(*bench);
   if (const auto* bench = std::get_if<BenchDataOptions>(&command)) return run_bench_data(*bench);

@@ -59,7 +59,8 @@ int run_train(const TrainFlags& flags) {
 
   StopSignal stop;
   const std::optional<unsigned> columns = flags.no_progress ? std::nullopt : terminal_columns(STDOUT_FILENO);
-  train(resolved.config, {std::cout, columns, &stop, flags.trace, flags.resume, environment});
+  const InitialPart part = flags.init_part == "encoder" ? InitialPart::kEncoder : InitialPart::kWeights;
+  train(resolved.config, {std::cout, columns, &stop, flags.trace, flags.resume, flags.init, part, environment});
   const std::optional<int> signal = stop.received();
   return signal ? 128 + *signal : 0;
 }

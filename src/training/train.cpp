@@ -132,7 +132,12 @@ void Run::begin() {
   }
   if (resume_.found) {
     resume();
-  } else if (ranks_.leads()) {
+  } else if (options_.init) {
+    distributed::together(ranks_.all(), "load weights", [&] {
+      record_.message(load_initial_weights(*options_.init, options_.init_part, parts_.method()));
+    });
+  }
+  if (!resume_.found && ranks_.leads()) {
     const EncoderAccuracy raw = evaluation_.of_pixels();
     const EncoderAccuracy untrained = evaluation_.of_network(parts_.method().network());
     record_.summary().accuracy = {.raw = raw.few_label, .untrained = untrained.few_label};

@@ -6,6 +6,7 @@
 
 #include <spillway/app/config/config.hpp>
 #include <spillway/app/report/summary.hpp>
+#include <spillway/app/training/initial_weights.hpp>
 #include <spillway/app/training/stop_signal.hpp>
 #include <spillway/distributed/launch.hpp>
 
@@ -19,6 +20,9 @@ struct TrainOptions {
   /// A checkpoint, or the folder of a run, whose newest whole checkpoint counts; "auto": config.out, anew where it has
   /// none. Nothing: anew; checkpoints of an earlier run in config.out are put aside.
   std::optional<std::string> resume = {};
+  /// A run that starts anew takes these weights first: a checkpoint's, or those of the newest in a run's folder.
+  std::optional<std::string> init = {};
+  InitialPart init_part = InitialPart::kWeights;
   distributed::RankEnvironment environment = {};  ///< Which rank of how many this process is.
 };
 

@@ -116,6 +116,8 @@ TEST(CommandLine, NamesTheFlagThatIsWrong) {
   EXPECT_THAT(refusal({"train", "--offload-bank", "gpu"}), HasSubstr("--offload-bank"));
   EXPECT_THAT(refusal({"train", "--host-budget", "lots"}), HasSubstr("--host-budget"));
   EXPECT_THAT(refusal({"train", "--method", "jigsaw"}), HasSubstr("jigsaw"));
+  EXPECT_THAT(refusal({"train", "--init", "a", "--init-part", "head"}), HasSubstr("--init-part"));
+  EXPECT_THAT(refusal({"train", "--init-part", "encoder"}), HasSubstr("--init"));
   EXPECT_THAT(refusal({"eval"}), HasSubstr("checkpoint"));
   EXPECT_THAT(refusal({"eval", "run", "--probe", "svm"}), HasSubstr("--probe"));
   EXPECT_THAT(refusal({}), HasSubstr("which command"));
