@@ -250,7 +250,7 @@ RunProgress progress_of(const Json& json) {
 }
 
 /// Keys, and blocks of them, that say where and how a run is and not what comes out.
-constexpr std::array<std::string_view, 18> kFree = {"out",
+constexpr std::array<std::string_view, 21> kFree = {"out",
                                                     "ranks",
                                                     "epochs",
                                                     "steps",
@@ -260,6 +260,9 @@ constexpr std::array<std::string_view, 18> kFree = {"out",
                                                     "memory_breakdown",
                                                     "dump_state",
                                                     "encoder.checkpointing",
+                                                    "data.workers",
+                                                    "data.prefetch",
+                                                    "data.damaged_max",
                                                     "aio",
                                                     "offload",
                                                     "checkpoint",
