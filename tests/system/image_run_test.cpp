@@ -35,9 +35,9 @@ void damage(const fs::path& folder) { write_text(folder / "images" / "odd" / "7.
 
 /// Steps of 8 images, 3 an epoch, of which the last has 6.
 SpawnOptions on_images(const Workplace& place, const std::vector<std::string>& more = {}) {
-  SpawnOptions options = place.in_memory({"--data",  "images",           "--set", "data.image_size=16",
-                                          "--set",   "train_batch_size=8", "--set", "contrastive.batch_norm_groups=1",
-                                          "--steps", "7",                "--set", "gradient_accumulation_steps=1"});
+  SpawnOptions options =
+      place.in_memory({"--data", "images", "--set", "data.image_size=16", "--set", "train_batch_size=8", "--set",
+                       "contrastive.batch_norm_groups=1", "--steps", "7", "--set", "gradient_accumulation_steps=1"});
   options.arguments.insert(options.arguments.end(), more.begin(), more.end());
   return options;
 }
