@@ -34,10 +34,17 @@ template <typename T>
 HWY_INLINE void adagrad_vector(const AdagradConstants& c, void* const (&at)[kStreams], std::size_t i) {
   const V32 w = load_weight<T::kWeight>(at[kWeight], at[kMaster], i);
   const V32 gradient = load<T::kGradient>(at[kGradient], i);
-  const V32 g = (c.decays ? c.scale.decayed(gradient, c.weight_decay, w) : c.scale.undecayed(gradient)).value;
-  const V32 sum = fused(g, g, load<T::kState>(at[kSum], i));
+  const Wide g = c.decays ? c.scale.decayed(gradient, c.weight_decay, w) : c.scale.undecayed(gradient);
+  const V32 sum = fused(g.value, g.value, load<T::kState>(at[kSum], i));
   store<T::kState>(sum, at[kSum], i);
-  const V32 next = hn::Sub(w, hn::Div(g, scaled_root(c.denominator, sum, c.eps)));
+  const V32 root = scaled_root(c.denominator, sum, c.eps);
+  const V32 quotient = hn::Div(g.value, root);
+  V32 next = hn::Sub(w, quotient);
+  const auto is_large = is_large_step(quotient, w);
+  if (!hn::AllFalse(D32(), is_large)) {
+    const V32 rest = rest_of_difference(w, quotient, next, g, root);
+    next = hn::IfThenElse(hn::And(is_large, hn::IsFinite(rest)), hn::Add(next, rest), next);
+  }
   store_weight<T::kWeight>(next, at[kWeight], at[kMaster], i);
 }
 
@@ -71,13 +78,13 @@ AdagradStep adagrad_step(const AdagradRule& rule, std::uint64_t step) noexcept {
   const double rate = rule.lr / (1.0 + (static_cast<double>(step) - 1.0) * rule.lr_decay);
   AdagradStep result{
       .weight_decay = split_float(rule.weight_decay),
-      .denominator = split_float(1.0 / rate),
+      .denominator = split_positive(1.0 / rate),
       .eps = static_cast<float>(rule.eps / rate),
       .decays = rule.weight_decay != 0.0,
   };
   // A step too small for the quotient, such as with a learning rate of 0, moves nothing.
   if (!std::isfinite(result.denominator.high) || !std::isfinite(result.eps)) {
-    result.denominator = {1.0F, 0.0F};
+    result.denominator = split_positive(1.0);
     result.eps = std::numeric_limits<float>::infinity();
   }
   return result;

@@ -66,25 +66,16 @@ HWY_INLINE V32 next_exp_avg_sq(const AdamConstants& c, V32 v, const Wide& g, hn:
   return fused(part, g.value, fused(c.beta2.high, v, low));
 }
 
-// sqrt(v) * denominator + eps.
-HWY_INLINE V32 root_of(const AdamConstants& c, V32 v) {
-  const V32 root = hn::Sqrt(v);
-  return fused(root, c.denominator.high, fused(root, c.denominator.low, c.eps));
-}
-
 // w - m / root - decay * w, where m is the rounded sum. What is rounded on the way counts where the quotient is no
 // small part of the weight; which lanes do is decided for each by itself, so that neighbours never change a result.
 HWY_INLINE V32 next_weight(const AdamConstants& c, V32 w, const Sum& sum, V32 m, V32 root) {
   const V32 quotient = hn::Div(m, root);
   const V32 difference = hn::Sub(w, quotient);
   const V32 next = c.decays_weight ? fused(hn::Neg(c.decay.high), w, difference) : difference;
-  const auto is_large = hn::Gt(hn::Abs(quotient), hn::Mul(hn::Set(D32(), 0.25F), hn::Abs(w)));
+  const auto is_large = is_large_step(quotient, w);
   if (hn::AllFalse(D32(), is_large)) return next;
   const V32 m_rest = hn::Sub(sum.small, hn::Sub(m, sum.large));
-  const V32 quotient_rest = hn::Div(hn::Sub(m_rest, fused_minus(quotient, root, m)), root);
-  const V32 part = hn::Sub(difference, w);
-  const V32 difference_rest = hn::Sub(hn::Sub(w, hn::Sub(difference, part)), hn::Add(quotient, part));
-  const V32 rest = hn::Sub(difference_rest, quotient_rest);
+  const V32 rest = rest_of_difference(w, quotient, difference, {m, m_rest}, root);
   const V32 low = c.decays_weight ? fused(hn::Neg(c.decay.high), w, rest) : rest;
   return hn::IfThenElse(hn::And(is_large, hn::IsFinite(low)), hn::Add(difference, low), next);
 }
@@ -105,7 +96,7 @@ HWY_INLINE void adam_vector(const AdamConstants& c, void* const (&at)[kStreams],
     v = hn::IfThenElse(hn::Gt(largest, v), largest, v);  // A NaN in v stays.
     store<T::kState>(v, at[kMaxExpAvgSq], i);
   }
-  const V32 next = next_weight(c, w, sum, m, root_of(c, v));
+  const V32 next = next_weight(c, w, sum, m, scaled_root(c.denominator, v, c.eps));
   store_weight<T::kWeight>(next, at[kWeight], at[kMaster], i);
 }
 

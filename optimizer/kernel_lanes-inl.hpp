@@ -209,11 +209,10 @@ struct Constant {
   V32 low;
 };
 
-// sqrt(x) * c + y; infinite where x is.
+// sqrt(x) * c + y; infinite where x is. Precondition: both parts of the constant are above 0.
 HWY_INLINE V32 scaled_root(const Constant& c, V32 x, V32 y) {
   const V32 root = hn::Sqrt(x);
-  const V32 infinity = hn::Set(D32(), std::numeric_limits<float>::infinity());
-  return hn::IfThenElse(hn::Lt(root, infinity), fused(root, c.high, fused(root, c.low, y)), root);
+  return fused(root, c.high, fused(root, c.low, y));
 }
 
 // A number and what its rounding cut off.
@@ -221,6 +220,19 @@ struct Wide {
   V32 value;
   V32 rest;
 };
+
+// Whether a quotient is so large a part of the weight that what is rounded on the way to it counts.
+HWY_INLINE hn::Mask<D32> is_large_step(V32 quotient, V32 w) {
+  return hn::Gt(hn::Abs(quotient), hn::Mul(hn::Set(D32(), 0.25F), hn::Abs(w)));
+}
+
+// What `difference`, w - quotient, has lost, and `quotient`, dividend / divisor.
+HWY_INLINE V32 rest_of_difference(V32 w, V32 quotient, V32 difference, const Wide& dividend, V32 divisor) {
+  const V32 quotient_rest = hn::Div(hn::Sub(dividend.rest, fused_minus(quotient, divisor, dividend.value)), divisor);
+  const V32 part = hn::Sub(difference, w);
+  const V32 difference_rest = hn::Sub(hn::Sub(w, hn::Sub(difference, part)), hn::Add(quotient, part));
+  return hn::Sub(difference_rest, quotient_rest);
+}
 
 // a * x + b * y + rest, also where the products nearly cancel. An infinite or overflowing sum has no rest.
 HWY_INLINE Wide mixed(const Constant& a, V32 x, const Constant& b, V32 y, V32 rest) {

@@ -9,8 +9,8 @@
 namespace spillway::optimizer {
 
 SplitFloat split_positive(double value) noexcept {
-  if (value == 0.0) return {};
   auto high = static_cast<float>(value);
+  if (value == 0.0 || !std::isfinite(high)) return {high, 0.0F};
   if (static_cast<double>(high) >= value) high = std::nextafter(high, 0.0F);
   return {high, static_cast<float>(value - static_cast<double>(high))};
 }

@@ -48,7 +48,8 @@ struct SplitFloat {
   float low = 0.0F;
 };
 [[nodiscard]] SplitFloat split_float(double value) noexcept;
-/// Both above 0: times infinity they have no difference that is NaN. @param value  Not negative; 0 is both of them.
+/// Both above 0: times infinity they have no difference that is NaN. @param value  Not negative; 0 and
+/// what is infinite as a float have no second part.
 [[nodiscard]] SplitFloat split_positive(double value) noexcept;
 
 /// 2 or 4.
