@@ -63,7 +63,7 @@ class ZeroStep:
         start = time.monotonic()
         self.engine.step()
         seconds = time.monotonic() - start
-        return {"seconds": seconds, "rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+        return {"seconds": seconds, "rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0}
 
 
 if __name__ == "__main__":

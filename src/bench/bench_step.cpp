@@ -1,5 +1,7 @@
 #include <spillway/app/bench/bench_step.hpp>
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -9,6 +11,7 @@
 
 #include <ATen/Parallel.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
 
 #include <spillway/app/bench/adam_sides.hpp>
 #include <spillway/app/bench/bare_loop.hpp>
@@ -20,6 +23,7 @@
 #include <spillway/app/bench/uring_loop.hpp>
 #include <spillway/app/probe/file_system_name.hpp>
 #include <spillway/app/report/summary.hpp>
+#include <spillway/app/training/peak_memory.hpp>
 #include <spillway/offload/error.hpp>
 
 namespace spillway::app {
@@ -53,6 +57,10 @@ std::vector<StepCase> step_cases(std::uint64_t numel) {
   return {{"step_fp32", wide, 1.7}, {"step_remainder", remainder, 2.0}, {"step_8bit", codes, 4.0}};
 }
 
+constexpr char kMemoryRow[] = "step_memory";
+constexpr char kMemoryPeerRow[] = "step_memory_peer";
+constexpr std::uint64_t kMemoryAllowance = std::uint64_t{64} << 20;
+
 std::uint64_t host_budget(std::uint64_t numel) { return numel * kPlainStateBytes / kStepBudgetShare; }
 
 void check(const BenchStepOptions& options) {
@@ -66,6 +74,7 @@ void check(const BenchStepOptions& options) {
     known.push_back(measured.row);
     known.push_back(measured.peer_row());
   }
+  known.insert(known.end(), {kMemoryRow, kMemoryPeerRow});
   check_row_names("step", known, options.rows);
   check_report_file(options.json);
 }
@@ -189,6 +198,49 @@ std::vector<BenchRow> measure_step(const StepCase& measured, const BenchStepOpti
   return {make_bench_row(std::move(of_bound), without_peer), make_bench_row(std::move(of_peer), rounds)};
 }
 
+/// Most that this process has resident while `run` lasts, in MiB; nothing where the kernel does not tell.
+std::optional<double> peak_mib(const std::function<void()>& run) {
+  ::malloc_trim(0);  // Memory of the run before is of no interest.
+  if (!reset_peak_resident_bytes()) return std::nullopt;
+  run();
+  return static_cast<double>(peak_resident_bytes()) / (1 << 20);
+}
+
+// Steps of the optimizer that needs no state, on the same weights.
+void run_sgd(const AdamCase& about) {
+  const std::vector<at::Tensor> weights = bench_weights(about);
+  torch::optim::SGD optimizer(weights, torch::optim::SGDOptions(1e-3));
+  for (int step = 0; step < 3; ++step) optimizer.step();
+}
+
+std::vector<BenchRow> measure_memory(const BenchStepOptions& options, References& references) {
+  const AdamCase about = step_cases(options.numel).front().about;
+  const auto ours = peak_mib([&] {
+    StepSide side(about, options.nvme_path);
+    for (int step = 0; step < 3; ++step) static_cast<void>(side.seconds_of_step());
+  });
+  const auto plain = peak_mib([&] { run_sgd(about); });
+  BenchRowHead of_bound{.name = kMemoryRow,
+                        .unit = "MiB",
+                        .bound = {.name = "SGD without momentum, the host budget and 64 MiB"},
+                        .bar = BenchBar{.ratio = 1.0},
+                        .smaller_is_better = true};
+  BenchRowHead of_peer{.name = kMemoryPeerRow,
+                       .unit = "MiB",
+                       .peer = references.peer_reference(),
+                       .bar = BenchBar{.ratio = 1.0, .to = BenchBar::To::kPeer},
+                       .smaller_is_better = true};
+  if (!ours || !plain) {
+    constexpr char kWhy[] = "this kernel does not count peaks anew (/proc/self/clear_refs)";
+    return {absent_bench_row(std::move(of_bound), kWhy), absent_bench_row(std::move(of_peer), kWhy)};
+  }
+  const double allowed = static_cast<double>(host_budget(options.numel) + kMemoryAllowance) / (1 << 20);
+  BenchRound beside_peer{.value = *ours, .bound = {}, .peer = {}};
+  if (references.peer() != nullptr) beside_peer.peer = references.peer()->peak_bytes() / (1 << 20);
+  return {make_bench_row(std::move(of_bound), {{.value = *ours, .bound = *plain + allowed, .peer = {}}}),
+          make_bench_row(std::move(of_peer), {beside_peer})};
+}
+
 Json machine_of(const BenchStepOptions& options) {
   Json machine = describe_machine();
   auto& members = *machine.get_if<Json::Object>();
@@ -209,6 +261,11 @@ int run_bench_step(const BenchStepOptions& options) {
   };
   References references(options);
   std::vector<BenchRow> rows;
+  if (wanted(kMemoryRow) || wanted(kMemoryPeerRow)) {
+    for (BenchRow& row : measure_memory(options, references)) {
+      if (wanted(row.head.name)) rows.push_back(std::move(row));
+    }
+  }
   for (const StepCase& measured : step_cases(options.numel)) {
     if (!wanted(measured.row) && !wanted(measured.peer_row())) continue;
     for (BenchRow& row : measure_step(measured, options, references)) {

@@ -85,6 +85,10 @@ ZeroStepPeer::ZeroStepPeer(const std::string& peers_folder, const std::string& f
   numel_ = static_cast<double>(*count);
 }
 
-double ZeroStepPeer::rate() { return numel_ / 1e6 / peer_figure(process_.ask(Json::Object{}), "seconds"); }
+double ZeroStepPeer::rate() {
+  const Json answer = process_.ask(Json::Object{});
+  peak_bytes_ = peer_figure(answer, "rss_bytes");
+  return numel_ / 1e6 / peer_figure(answer, "seconds");
+}
 
 }  // namespace spillway::app

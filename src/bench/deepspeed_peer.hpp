@@ -56,10 +56,13 @@ class ZeroStepPeer {
   [[nodiscard]] const std::string& name() const noexcept { return process_.name(); }
   /// Millions of elements a second in its engine's step(), after a forward and backward pass. @throws Error.
   [[nodiscard]] double rate();
+  /// Most memory that its process had resident up to the last rate().
+  [[nodiscard]] double peak_bytes() const noexcept { return peak_bytes_; }
 
  private:
   PeerProcess process_;
   double numel_ = 0.0;
+  double peak_bytes_ = 0.0;
 };
 
 }  // namespace spillway::app

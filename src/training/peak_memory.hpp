@@ -8,4 +8,7 @@ namespace spillway::app {
 /// had); 0 where /proc can't be read.
 [[nodiscard]] std::uint64_t peak_resident_bytes();
 
+/// Counts it anew from here on. False where the kernel can't.
+[[nodiscard]] bool reset_peak_resident_bytes();
+
 }  // namespace spillway::app

@@ -32,8 +32,8 @@ TEST(BenchStep, WritesItsRows) {
   const Json document = parse_json(std::string(std::istreambuf_iterator<char>(file), {}), "step.json");
   EXPECT_EQ(*document.find("bench")->get_if<std::string>(), "step");
   const Json::Array& rows = *document.find("rows")->get_if<Json::Array>();
-  const std::vector<std::string> names{"step_fp32",           "step_fp32_peer", "step_remainder",
-                                       "step_remainder_peer", "step_8bit",      "step_8bit_peer"};
+  const std::vector<std::string> names{"step_memory",    "step_memory_peer",    "step_fp32", "step_fp32_peer",
+                                       "step_remainder", "step_remainder_peer", "step_8bit", "step_8bit_peer"};
   ASSERT_EQ(rows.size(), names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
     EXPECT_EQ(*rows[i].find("name")->get_if<std::string>(), names[i]);
