@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/optim/adam.h>
@@ -53,6 +56,23 @@ TEST_F(StateLayout, CountsParametersWithoutStateAsNothing) {
   auto mixed = slots({100, 0, 100});
   mixed.insert(mixed.begin() + 1, slot(at::empty({1000}), 0));
   EXPECT_EQ(sizes(pack(std::move(mixed), {.numel = 100}, 0)), (std::vector<std::size_t>{3, 1}));
+}
+
+// Control: without the gap they are.
+TEST_F(StateLayout, KeepsFieldsOfLargePowersOfTwoFromAliasing) {
+  for (const std::int64_t numel : {std::int64_t{1} << 24, std::int64_t{1} << 26}) {
+    auto some = slots({numel});
+    some.front().master = FieldSlot();
+    some.front().master->bytes = 4 * static_cast<std::uint64_t>(numel);
+    const auto groups = pack(std::move(some), {}, 0);
+    const ParameterSlot& slot = groups.front().slots.front();
+    const std::vector<std::uint64_t> offsets{slot.fields[0].offset, slot.fields[1].offset, slot.master->offset};
+    for (const auto& [a, b] : {std::pair{0, 1}, std::pair{1, 2}, std::pair{0, 2}}) {
+      const std::uint64_t apart = (offsets[b] - offsets[a]) % (1U << 28U);
+      EXPECT_GE(std::min<std::uint64_t>(apart, (1U << 28U) - apart), 64U << 10U) << numel;
+    }
+    EXPECT_GE(groups.front().bytes, offsets[2] + slot.master->bytes);
+  }
 }
 
 TEST_F(StateLayout, NumbersSubGroupsFromTheOneGiven) {
