@@ -16,6 +16,7 @@
 
 #include <spillway/app/checkpoint/durable_file.hpp>
 #include <spillway/app/checkpoint/tensor_file.hpp>
+#include <spillway/app/config/load_config.hpp>
 #include <spillway/offload/error.hpp>
 #include <spillway/optimizer/saved_pieces.hpp>
 
@@ -250,7 +251,7 @@ RunProgress progress_of(const Json& json) {
 }
 
 /// Keys, and blocks of them, that say where and how a run is and not what comes out.
-constexpr std::array<std::string_view, 21> kFree = {"out",
+constexpr std::array<std::string_view, 24> kFree = {"out",
                                                     "ranks",
                                                     "epochs",
                                                     "steps",
@@ -264,7 +265,10 @@ constexpr std::array<std::string_view, 21> kFree = {"out",
                                                     "data.prefetch",
                                                     "data.damaged_max",
                                                     "aio",
-                                                    "offload",
+                                                    "offload.host_bytes",
+                                                    "offload.disk_bytes",
+                                                    "offload.gradients",
+                                                    "offload.nvme_path",
                                                     "checkpoint",
                                                     "evaluation",
                                                     "contrastive.bank.device",
@@ -272,20 +276,35 @@ constexpr std::array<std::string_view, 21> kFree = {"out",
                                                     "contrastive.bank.segment_rows",
                                                     "zero_optimization"};
 
-void compare(const std::string& path, const Json* there, const Json* here, std::vector<std::string>& differences) {
+/// A value of both configurations and of the default one; null where a configuration lacks the key.
+struct Compared {
+  const Json* there;
+  const Json* here;
+  const Json* usual;
+  [[nodiscard]] static const Json* member(const Json* of, const std::string& key) {
+    return of == nullptr || of->get_if<Json::Object>() == nullptr ? nullptr : of->find(key);
+  }
+  [[nodiscard]] Compared at(const std::string& key) const {
+    return {member(there, key), member(here, key), member(usual, key)};
+  }
+};
+
+// A key that the version of the checkpoint did not know had its default there.
+void compare(const std::string& path, const Compared& value, std::vector<std::string>& differences) {
   if (std::ranges::find(kFree, path) != kFree.end()) return;
-  const auto* const object = here == nullptr ? nullptr : here->get_if<Json::Object>();
+  const Json* const there = value.there != nullptr ? value.there : value.usual;
+  const auto* const object = value.here == nullptr ? nullptr : value.here->get_if<Json::Object>();
   const auto* const other = there == nullptr ? nullptr : there->get_if<Json::Object>();
   if (object == nullptr || other == nullptr) {
-    if (there != nullptr && here != nullptr && *there == *here) return;
+    if (there != nullptr && value.here != nullptr && *there == *value.here) return;
     const auto shown = [](const Json* json) { return json == nullptr ? std::string("nothing") : json->dump(); };
-    differences.push_back(path + ": " + shown(there) + " there, " + shown(here) + " here");
+    differences.push_back(path + ": " + shown(value.there) + " there, " + shown(value.here) + " here");
     return;
   }
   const std::string prefix = path.empty() ? "" : path + ".";
-  for (const auto& [key, value] : *object) compare(prefix + key, there->find(key), &value, differences);
-  for (const auto& [key, value] : *other) {
-    if (here->find(key) == nullptr) compare(prefix + key, &value, nullptr, differences);
+  for (const auto& [key, unused] : *object) compare(prefix + key, value.at(key), differences);
+  for (const auto& [key, unused] : *other) {
+    if (value.here->find(key) == nullptr) compare(prefix + key, value.at(key), differences);
   }
 }
 
@@ -293,7 +312,8 @@ void compare(const std::string& path, const Json* there, const Json* here, std::
 
 std::vector<std::string> differences_of_results(const Json& there, const Json& here) {
   std::vector<std::string> differences;
-  compare("", &there, &here, differences);
+  const Json usual = to_json(Config());
+  compare("", {&there, &here, &usual}, differences);
   return differences;
 }
 

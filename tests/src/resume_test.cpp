@@ -272,6 +272,19 @@ TEST(Resume, NamesEveryDifferenceThatWouldChangeTheResult) {
   EXPECT_THAT(differences_of_results(to_json(config), to_json(other)),
               ElementsAre(HasSubstr("seed"), HasSubstr("temp")));
   EXPECT_THAT(differences_of_results(to_json(config), to_json(config)), IsEmpty());
+  other = config;
+  other.offload.state_dtype = StateDtype::kInt8;  // Its codes can't be read as float32.
+  EXPECT_THAT(differences_of_results(to_json(config), to_json(other)),
+              ElementsAre("offload.state_dtype: \"fp32\" there, \"int8\" here"));
+}
+
+TEST(Resume, TakesAKeyThatIsNewerThanTheCheckpointForItsDefault) {
+  const Json old = parse_json(R"({"seed": 0, "offload": {"host_bytes": 5}})", "old");
+  Config config;
+  EXPECT_THAT(differences_of_results(old, to_json(config)), IsEmpty());
+  config.offload.state_dtype = StateDtype::kBf16;
+  EXPECT_THAT(differences_of_results(old, to_json(config)),
+              ElementsAre("offload.state_dtype: nothing there, \"bf16\" here"));
 }
 
 TEST(Resume, GoesOnWithoutACheckpointUntilThreeInARowFailed) {
