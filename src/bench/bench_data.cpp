@@ -1,13 +1,10 @@
 #include <spillway/app/bench/bench_data.hpp>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include <spillway/app/bench/bench_report.hpp>
@@ -15,6 +12,7 @@
 #include <spillway/app/bench/data_loader_peer.hpp>
 #include <spillway/app/bench/log_sinks.hpp>
 #include <spillway/app/bench/photo_files.hpp>
+#include <spillway/app/bench/scratch_folder.hpp>
 #include <spillway/app/bench/turns.hpp>
 #include <spillway/app/data/decode.hpp>
 #include <spillway/app/data/file_bytes.hpp>
@@ -42,28 +40,6 @@ void check_data_options(const BenchDataOptions& options) {
   check_row_names("data", {kDataRow}, options.rows);
   check_report_file(options.json);
 }
-
-/// A folder that is removed in the end.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string name = (fs::temp_directory_path() / "spillway-photos-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw IoError({.operation = "mkdtemp", .path = name, .error_number = errno, .advice = "set TMPDIR"});
-    }
-    path_ = name;
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  ~ScratchFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  [[nodiscard]] const fs::path& path() const noexcept { return path_; }
-
- private:
-  fs::path path_;
-};
 
 ImageSet listed_images(const fs::path& folder) {
   DataConfig config;
@@ -170,7 +146,7 @@ int run_bench_data(const BenchDataOptions& options) {
   std::optional<ScratchFolder> scratch;
   fs::path folder = options.data;
   if (options.data.empty()) {
-    folder = scratch.emplace().path();
+    folder = scratch.emplace(fs::temp_directory_path()).path();
     say_on_stderr("making " + std::to_string(options.images) + " images in " + folder.string());
     write_photos(folder, static_cast<std::uint32_t>(options.images));
   }

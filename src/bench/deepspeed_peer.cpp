@@ -76,9 +76,11 @@ std::string ZeroStepPeer::unavailable(const std::string& peers_folder) {
 
 ZeroStepPeer::ZeroStepPeer(const std::string& peers_folder, const std::string& folder, std::uint64_t numel,
                            std::uint64_t tensors)
-    : process_(peers_folder + kStepProgram) {
-  const Json answer = process_.ask(
-      Json::Object{{"folder", folder}, {"numel", numel}, {"tensors", tensors}, {"sub_group_numel", kSubGroupNumel}});
+    : folder_(folder), process_(peers_folder + kStepProgram) {
+  const Json answer = process_.ask(Json::Object{{"folder", std::filesystem::absolute(folder_.path()).string()},
+                                                {"numel", numel},
+                                                {"tensors", tensors},
+                                                {"sub_group_numel", kSubGroupNumel}});
   const Json* const made = answer.find("numel");
   const auto* const count = made == nullptr ? nullptr : made->get_if<std::uint64_t>();
   if (count == nullptr) throw Error("DeepSpeed's side answers without numel");

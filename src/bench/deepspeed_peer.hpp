@@ -6,6 +6,7 @@
 
 #include <spillway/app/bench/io_job.hpp>
 #include <spillway/app/bench/peer_process.hpp>
+#include <spillway/app/bench/scratch_folder.hpp>
 
 namespace spillway::app {
 
@@ -49,7 +50,8 @@ class ZeroStepPeer {
  public:
   /// Why it can't be run; empty where it can be tried.
   [[nodiscard]] static std::string unavailable(const std::string& peers_folder);
-  /// @param folder  For its state. @param numel  Of its weights, about, in `tensors` square matrices.
+  /// @param folder  For its state, which it leaves behind and this object removes. @param numel  Of its weights, about,
+  /// in `tensors` square matrices.
   /// @throws Error, with what it says, if it does not start.
   ZeroStepPeer(const std::string& peers_folder, const std::string& folder, std::uint64_t numel, std::uint64_t tensors);
 
@@ -60,6 +62,7 @@ class ZeroStepPeer {
   [[nodiscard]] double peak_bytes() const noexcept { return peak_bytes_; }
 
  private:
+  ScratchFolder folder_;
   PeerProcess process_;
   double numel_ = 0.0;
   double peak_bytes_ = 0.0;

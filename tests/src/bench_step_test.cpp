@@ -1,5 +1,6 @@
 #include <spillway/app/bench/bench_step.hpp>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -42,6 +43,32 @@ TEST(BenchStep, WritesItsRows) {
     EXPECT_EQ(rows[i].find("ratio_to_bound")->is_null(), rows[i].find("met")->is_null());
   }
   EXPECT_EQ(*document.find("machine")->find("host_budget_bytes")->get_if<std::uint64_t>(), kNumel * 8 / 10);
+}
+
+// A peer in the place of DeepSpeed's, which leaves its swap files where it was told to put them.
+TEST(BenchStep, LeavesNothingOfAPeerBehind) {
+  const test::TempDir disk;
+  const test::TempDir peers;
+  const std::string program = (peers / "deepspeed_step").string();
+  std::ofstream(program) << R"sh(#!/bin/sh
+echo '{"ready": "a peer"}'
+read -r line
+touch "$(echo "$line" | sed 's/.*"folder": *"\([^"]*\)".*/\1/')/left" && echo '{"numel": 819200}'
+while read -r line; do echo '{"seconds": 0.5, "rss_bytes": 1048576.0}'; done
+)sh";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  const std::string json = (peers / "step.json").string();
+  run_bench_step({.nvme_path = disk.path().string(),
+                  .json = json,
+                  .peers_folder = peers.path().string(),
+                  .numel = kNumel,
+                  .rounds = 1,
+                  .rows = {"step_fp32_peer"}});
+  std::ifstream file(json);
+  const Json document = parse_json(std::string(std::istreambuf_iterator<char>(file), {}), "step.json");
+  const Json& row = document.find("rows")->get_if<Json::Array>()->front();
+  EXPECT_FALSE(row.find("ratio_to_peer")->is_null());
+  EXPECT_TRUE(std::filesystem::is_empty(disk.path()));
 }
 
 TEST(BenchStep, RefusesWhatTellsNothing) {
