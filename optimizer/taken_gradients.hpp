@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -118,7 +119,9 @@ class TakenGradients final : public GradientSink {
   void refuse_late_gradients() const;
 
   [[nodiscard]] std::vector<GradientTransform> all_transforms() const;
-  [[nodiscard]] at::Tensor gradient_of(const GradientAccumulators::Sum& sum, const ParameterSlot& slot) const;
+  [[nodiscard]] static at::Tensor sum_of(const GradientAccumulators::Sum& sum);
+  [[nodiscard]] at::Tensor gradient_of(const GradientAccumulators::Sum& sum, const ParameterSlot& slot,
+                                       std::span<const GradientTransform> transforms) const;
   void step_bucket(std::size_t bucket, StreamedState& state, const std::vector<std::size_t>& units,
                    BucketUpdate& update);
   [[nodiscard]] Squares measure();

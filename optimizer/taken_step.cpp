@@ -3,6 +3,8 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include <ATen/autocast_mode.h>
@@ -86,6 +88,8 @@ void TakenGradients::step(StreamedState& state) {
 
 void TakenGradients::step_bucket(std::size_t bucket, StreamedState& state, const std::vector<std::size_t>& units,
                                  BucketUpdate& update) {
+  const std::vector<GradientTransform> transforms = all_transforms();
+  const std::optional<GradientScale> scale = scale_of(transforms);
   sums_.visit(bucket, [&](const std::vector<GradientAccumulators::Sum>& sums) {
     std::map<std::size_t, const GradientAccumulators::Sum*> by_parameter;
     for (const GradientAccumulators::Sum& sum : sums) {
@@ -106,25 +110,27 @@ void TakenGradients::step_bucket(std::size_t bucket, StreamedState& state, const
       std::vector<at::Tensor> gradients;
       for (const ParameterSlot& slot : slots) {
         const auto found = by_parameter.find(*parameters_.find(slot.listed()));
-        gradients.push_back(found == by_parameter.end() ? at::Tensor() : gradient_of(*found->second, slot));
+        const bool as_it_is = slot.fused && scale;
+        gradients.push_back(found == by_parameter.end() ? at::Tensor()
+                            : as_it_is                  ? sum_of(*found->second)
+                                                        : gradient_of(*found->second, slot, transforms));
       }
-      state.step_unit(u, gradients, scale_of(all_transforms()).value_or(GradientScale()));
+      state.step_unit(u, gradients, scale.value_or(GradientScale()));
     }
   });
 }
 
-// Kernels read the sum itself, and transform it as they do, where they know the order of the transforms; LibTorch's
-// step gets what `.grad` would be.
-at::Tensor TakenGradients::gradient_of(const GradientAccumulators::Sum& sum, const ParameterSlot& slot) const {
-  if (sum.slot.content == SumContent::kZero) {
-    const at::Tensor zeros = at::zeros_like(sum.tensor, {}, at::MemoryFormat::Preserve);
-    return slot.fused ? zeros : zeros.to(slot.parameter.options());
-  }
-  const std::vector<GradientTransform> transforms = all_transforms();
-  if (slot.fused) {
-    return scale_of(transforms) ? sum.tensor : transformed(sum.tensor, transforms, parallel_);
-  }
-  return transformed(sum.tensor, transforms, parallel_).to(slot.parameter.options());
+// Kernels read the sum itself and transform it as they do, where they know the order of the transforms.
+at::Tensor TakenGradients::sum_of(const GradientAccumulators::Sum& sum) {
+  return sum.slot.content == SumContent::kZero ? at::zeros_like(sum.tensor, {}, at::MemoryFormat::Preserve)
+                                               : sum.tensor;
+}
+
+// What `.grad` would be, of the parameter's type for LibTorch's step.
+at::Tensor TakenGradients::gradient_of(const GradientAccumulators::Sum& sum, const ParameterSlot& slot,
+                                       std::span<const GradientTransform> transforms) const {
+  const at::Tensor gradient = transformed(sum_of(sum), transforms, parallel_);
+  return slot.fused ? gradient : gradient.to(slot.parameter.options());
 }
 
 TakenGradients::Squares TakenGradients::measure() {
