@@ -136,70 +136,76 @@ void add_checkpoint_commands(CLI::App& app, CheckpointFlags& flags) {
   out->add_option("--out", flags.export_.out, "The file, which must not exist yet")->required();
 }
 
-void refuse_report(CLI::App& bench) {
-  bench.add_option_function<std::string>(
+/// A benchmark with what all of them can be told. @param rows  Some that there are.
+template <typename Options>
+CLI::App* add_benchmark(CLI::App& bench, const char* name, const char* what, Options& options, const char* rows) {
+  CLI::App* one = bench.add_subcommand(name, what);
+  one->add_option("--json", options.json, "Write the results to this file");
+  one->add_option("--rounds", options.rounds, "Rounds of each row (11)")->check(whole_number_from(1));
+  one->add_option("--rows", options.rows, std::string("Measure these rows alone: ") + rows)->delimiter(',');
+  one->add_option_function<std::string>(
       "--report", [](const std::string&) { refuse("--report", "--json writes the results"); }, "not in this version");
+  return one;
+}
+
+void add_peers(CLI::App& bench, std::string& folder) {
+  bench.add_option("--peers", folder, "Folder that `scripts/bootstrap peers` filled");
+}
+
+void add_bytes(CLI::App& bench, std::uint64_t& bytes, const char* what) {
+  bench.add_option_function<std::string>(
+      "--bytes", [&bytes](const std::string& text) { bytes = parse_byte_size(text, "--bytes"); }, what);
+}
+
+void add_bench_io(CLI::App& bench, BenchIoOptions& options) {
+  CLI::App* io = add_benchmark(bench, "io", "Reads and overwrites of the storage engine beside what the disk can do",
+                               options, "read,overwrite,…");
+  io->add_option("--nvme-path", options.nvme_path, "Folder on the disk that is measured (the current one)");
+  add_bytes(*io, options.bytes, "Moved in each measurement (2GiB); the disk needs three times that");
+  add_peers(*io, options.peers_folder);
 }
 
 void add_bench_optimizer(CLI::App& bench, BenchOptimizerOptions& options) {
   CLI::App* optimizer =
-      bench.add_subcommand("optimizer", "AdamW steps beside the machine's bound, LibTorch's fused one and DeepSpeed's");
-  optimizer->add_option("--json", options.json, "Write the results to this file");
+      add_benchmark(bench, "optimizer", "AdamW steps beside the machine's bound, LibTorch's fused one and DeepSpeed's",
+                    options, "fp32_flat,all_bf16,…");
   optimizer->add_option("--numel", options.numel, "Elements of the flat rows (134217728); the others have an eighth");
-  optimizer->add_option("--rounds", options.rounds, "Rounds of each row (11)")->check(whole_number_from(1));
-  optimizer->add_option("--rows", options.rows, "Measure these rows alone: fp32_flat,all_bf16,…")->delimiter(',');
-  optimizer->add_option("--peers", options.peers_folder, "Folder that `scripts/bootstrap peers` filled");
-  refuse_report(*optimizer);
+  add_peers(*optimizer, options.peers_folder);
 }
 
 void add_bench_bank(CLI::App& bench, BenchBankOptions& options) {
-  CLI::App* bank = bench.add_subcommand("bank", "The loss over a bank beside LibTorch's usual way, and from disk");
-  bank->add_option("--json", options.json, "Write the results to this file");
+  CLI::App* bank = add_benchmark(bench, "bank", "The loss over a bank beside LibTorch's usual way, and from disk",
+                                 options, "memory_128,disk_8,…");
   bank->add_option("--nvme-path", options.nvme_path,
                    "Folder on the disk that a bank is streamed from (the current one)");
   bank->add_option("--capacity", options.capacity, "Keys of the banks in memory (65536)");
-  bank->add_option_function<std::string>(
-      "--bytes", [&options](const std::string& text) { options.bytes = parse_byte_size(text, "--bytes"); },
-      "Size of the bank on disk (2GiB), of which an eighth is its host budget; the disk needs twice that");
-  bank->add_option("--rounds", options.rounds, "Rounds of each row (11)")->check(whole_number_from(1));
-  bank->add_option("--rows", options.rows, "Measure these rows alone: memory_128,disk_8,…")->delimiter(',');
-  refuse_report(*bank);
+  add_bytes(*bank, options.bytes,
+            "Size of the bank on disk (2GiB), of which an eighth is its host budget; the disk needs twice that");
 }
 
 void add_bench_step(CLI::App& bench, BenchStepOptions& options) {
-  CLI::App* step = bench.add_subcommand("step", "AdamW steps with the state on the disk beside what each half needs");
-  step->add_option("--json", options.json, "Write the results to this file");
+  CLI::App* step = add_benchmark(bench, "step", "AdamW steps with the state on the disk beside what each half needs",
+                                 options, "step_fp32,step_8bit_peer,…");
   step->add_option("--nvme-path", options.nvme_path, "Folder on the disk that the state is on (the current one)");
   step->add_option("--numel", options.numel, "Elements of the parameters (209715200)");
-  step->add_option("--rounds", options.rounds, "Rounds of each row (11)")->check(whole_number_from(1));
-  step->add_option("--rows", options.rows, "Measure these rows alone: step_fp32,step_8bit_peer,…")->delimiter(',');
-  step->add_option("--peers", options.peers_folder, "Folder that `scripts/bootstrap peers` filled");
-  refuse_report(*step);
+  add_peers(*step, options.peers_folder);
 }
 
 void add_bench_data(CLI::App& bench, BenchDataOptions& options) {
-  CLI::App* data = bench.add_subcommand("data", "Images read, decoded and augmented beside torchvision's DataLoader");
-  data->add_option("--json", options.json, "Write the results to this file");
+  CLI::App* data = add_benchmark(bench, "data", "Images read, decoded and augmented beside torchvision's DataLoader",
+                                 options, "simclr_224");
   data->add_option("--data", options.data, "Folder of classes with image files (files that are made for it)");
   data->add_option("--images", options.images, "Files that are made (512)")->check(whole_number_from(1));
   data->add_option("--workers", options.workers, "Threads, and processes of the DataLoader (2)")
       ->check(whole_number_from(1));
-  data->add_option("--rounds", options.rounds, "Rounds of each row (11)")->check(whole_number_from(1));
-  data->add_option("--rows", options.rows, "Measure these rows alone: simclr_224")->delimiter(',');
-  data->add_option("--peers", options.peers_folder, "Folder that `scripts/bootstrap peers` filled");
-  refuse_report(*data);
+  add_peers(*data, options.peers_folder);
 }
 
 void add_bench_checkpoint(CLI::App& bench, BenchCheckpointOptions& options) {
-  CLI::App* checkpoint = bench.add_subcommand("checkpoint", "Checkpoints saved and loaded beside what the disk can do");
-  checkpoint->add_option("--json", options.json, "Write the results to this file");
+  CLI::App* checkpoint = add_benchmark(bench, "checkpoint", "Checkpoints saved and loaded beside what the disk can do",
+                                       options, "save,load");
   checkpoint->add_option("--path", options.path, "Folder on the disk that is measured (the current one)");
-  checkpoint->add_option_function<std::string>(
-      "--bytes", [&options](const std::string& text) { options.bytes = parse_byte_size(text, "--bytes"); },
-      "Size of the checkpoint (1GiB); the disk needs three times that");
-  checkpoint->add_option("--rounds", options.rounds, "Rounds of each row (11)")->check(whole_number_from(1));
-  checkpoint->add_option("--rows", options.rows, "Measure these rows alone: save,load")->delimiter(',');
-  refuse_report(*checkpoint);
+  add_bytes(*checkpoint, options.bytes, "Size of the checkpoint (1GiB); the disk needs three times that");
 }
 
 struct BenchOptions {
@@ -212,23 +218,13 @@ struct BenchOptions {
 };
 
 void add_bench(CLI::App& app, BenchOptions& all) {
-  BenchIoOptions& options = all.io;
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine, and Spillway on it");
+  add_bench_io(*bench, all.io);
   add_bench_optimizer(*bench, all.optimizer);
   add_bench_bank(*bench, all.bank);
   add_bench_checkpoint(*bench, all.checkpoint);
   add_bench_step(*bench, all.step);
   add_bench_data(*bench, all.data);
-  CLI::App* io = bench->add_subcommand("io", "Reads and overwrites of the storage engine beside what the disk can do");
-  io->add_option("--json", options.json, "Write the results to this file");
-  io->add_option("--nvme-path", options.nvme_path, "Folder on the disk that is measured (the current one)");
-  io->add_option_function<std::string>(
-      "--bytes", [&options](const std::string& text) { options.bytes = parse_byte_size(text, "--bytes"); },
-      "Moved in each measurement (2GiB); the disk needs three times that");
-  io->add_option("--rounds", options.rounds, "Rounds of each row (11)")->check(whole_number_from(1));
-  io->add_option("--rows", options.rows, "Measure these rows alone: read,overwrite,…")->delimiter(',');
-  io->add_option("--peers", options.peers_folder, "Folder that `scripts/bootstrap peers` filled");
-  refuse_report(*io);
 }
 
 /// CLI11's own words, on one line, with where to read on.
