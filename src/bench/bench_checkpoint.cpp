@@ -1,7 +1,6 @@
 #include <spillway/app/bench/bench_checkpoint.hpp>
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -9,12 +8,12 @@
 #include <functional>
 #include <optional>
 #include <span>
-#include <system_error>
 #include <utility>
 
 #include <spillway/app/bench/bare_loop.hpp>
 #include <spillway/app/bench/bench_report.hpp>
 #include <spillway/app/bench/cost_clock.hpp>
+#include <spillway/app/bench/scratch_folder.hpp>
 #include <spillway/app/bench/turns.hpp>
 #include <spillway/app/bench/uring_loop.hpp>
 #include <spillway/app/checkpoint/checkpoint_folder.hpp>
@@ -39,20 +38,12 @@ const std::vector<std::string> kCheckpointRows = {"save", "load"};
 class CheckpointSide {
  public:
   CheckpointSide(const fs::path& folder, std::uint64_t bytes)
-      : root_(folder / ("spillway-bench-checkpoint-" + std::to_string(::getpid()))),
-        values_(bytes / kCheckpointTensors, std::byte{0x5a}) {
-    fs::create_directory(root_);
+      : scratch_(folder), root_(scratch_.path()), values_(bytes / kCheckpointTensors, std::byte{0x5a}) {
     for (std::uint64_t tensor = 0; tensor < kCheckpointTensors; ++tensor) {
       tensors_.push_back({.name = "tensor." + std::to_string(tensor),
                           .dtype = "U8",
                           .sizes = {static_cast<std::int64_t>(values_.size())}});
     }
-  }
-  CheckpointSide(const CheckpointSide&) = delete;
-  CheckpointSide& operator=(const CheckpointSide&) = delete;
-  ~CheckpointSide() {
-    std::error_code ignored;
-    fs::remove_all(root_, ignored);
   }
 
   /// Bytes a second until it is on the disk under its name; the one before is removed first.
@@ -90,7 +81,8 @@ class CheckpointSide {
   }
 
  private:
-  fs::path root_;
+  ScratchFolder scratch_;
+  const fs::path& root_;
   std::vector<std::byte> values_;
   std::vector<StoredTensor> tensors_;
 };
