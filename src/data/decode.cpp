@@ -10,7 +10,7 @@ namespace spillway::app {
 namespace {
 
 [[noreturn]] void refuse_unknown_image(std::string_view label) {
-  throw FormatError(std::string(label) + ": neither a JPEG nor a PNG file");
+  throw FormatError(std::string(label) + ": neither a JPEG nor a PNG file; convert it, or take it out of the folder");
 }
 
 }  // namespace

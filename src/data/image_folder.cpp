@@ -63,7 +63,8 @@ ImageSet to_set(const ClassFiles& classes, const std::vector<std::string>& names
   for (const auto& [name, files] : classes) {
     const auto place = std::ranges::find(names, name);
     if (place == names.end()) {
-      throw FormatError((folder / name).string() + ": a class that the training set does not have");
+      throw FormatError((folder / name).string() +
+                        ": a class that the training set does not have; take it out, or add its training images");
     }
     set.files.insert(set.files.end(), files.begin(), files.end());
     set.labels.insert(set.labels.end(), files.size(), static_cast<std::uint16_t>(place - names.begin()));

@@ -76,8 +76,23 @@ void average_columns(std::span<const float> row, const AxisWeights& axis, float*
   }
 }
 
+float grey_of(float red, float green, float blue) noexcept {
+  return kGreyWeights[0] * red + kGreyWeights[1] * green + kGreyWeights[2] * blue;
+}
+
 float grey_of(const float* red, std::size_t plane, std::size_t at) noexcept {
-  return kGreyWeights[0] * red[at] + kGreyWeights[1] * red[plane + at] + kGreyWeights[2] * red[2 * plane + at];
+  return grey_of(red[at], red[plane + at], red[2 * plane + at]);
+}
+
+/// change(red, green, blue) of each pixel of a colour image; grey ones stay.
+template <typename Change>
+void each_pixel(const Planes& image, const Change& change) noexcept {
+  if (image.channels == 1) return;
+  const std::size_t plane = image.plane();
+  float* const red = image.values.data();
+  float* const green = red + plane;
+  float* const blue = green + plane;
+  for (std::size_t i = 0; i < plane; ++i) change(red[i], green[i], blue[i]);
 }
 
 /// Sums in lanes, which a compiler may keep in vectors.
@@ -164,29 +179,19 @@ void adjust_contrast(const Planes& image, float factor) noexcept {
 }
 
 void adjust_saturation(const Planes& image, float factor) noexcept {
-  if (image.channels == 1) return;
-  const std::size_t plane = image.plane();
-  float* const red = image.values.data();
-  float* const green = red + plane;
-  float* const blue = green + plane;
-  for (std::size_t i = 0; i < plane; ++i) {
-    const float rest = (1.0F - factor) * grey_of(red, plane, i);
-    red[i] = unit(factor * red[i] + rest);
-    green[i] = unit(factor * green[i] + rest);
-    blue[i] = unit(factor * blue[i] + rest);
-  }
+  each_pixel(image, [factor](float& red, float& green, float& blue) {
+    const float rest = (1.0F - factor) * grey_of(red, green, blue);
+    red = unit(factor * red + rest);
+    green = unit(factor * green + rest);
+    blue = unit(factor * blue + rest);
+  });
 }
 
 void adjust_hue(const Planes& image, float shift) noexcept {
-  if (image.channels == 1) return;
-  const std::size_t plane = image.plane();
-  float* const red = image.values.data();
-  float* const green = red + plane;
-  float* const blue = green + plane;
-  for (std::size_t i = 0; i < plane; ++i) {
-    const float r = red[i];
-    const float g = green[i];
-    const float b = blue[i];
+  each_pixel(image, [shift](float& red, float& green, float& blue) {
+    const float r = red;
+    const float g = green;
+    const float b = blue;
     const float value = std::max(r, std::max(g, b));
     const float chroma = value - std::min(r, std::min(g, b));
     const float inverse = 1.0F / (chroma == 0.0F ? 1.0F : chroma);
@@ -197,22 +202,14 @@ void adjust_hue(const Planes& image, float shift) noexcept {
     hue6 += 6.0F * shift;
     hue6 = hue6 < 0.0F ? hue6 + 6.0F : hue6;
     hue6 = hue6 >= 6.0F ? hue6 - 6.0F : hue6;
-    red[i] = from_hue(5.0F, hue6, value, chroma);
-    green[i] = from_hue(3.0F, hue6, value, chroma);
-    blue[i] = from_hue(1.0F, hue6, value, chroma);
-  }
+    red = from_hue(5.0F, hue6, value, chroma);
+    green = from_hue(3.0F, hue6, value, chroma);
+    blue = from_hue(1.0F, hue6, value, chroma);
+  });
 }
 
 void to_grayscale(const Planes& image) noexcept {
-  if (image.channels == 1) return;
-  const std::size_t plane = image.plane();
-  float* const red = image.values.data();
-  for (std::size_t i = 0; i < plane; ++i) {
-    const float grey = grey_of(red, plane, i);
-    red[i] = grey;
-    red[plane + i] = grey;
-    red[2 * plane + i] = grey;
-  }
+  each_pixel(image, [](float& red, float& green, float& blue) { red = green = blue = grey_of(red, green, blue); });
 }
 
 void gaussian_blur(const Planes& image, std::uint32_t taps, float sigma) {
